@@ -6,6 +6,7 @@ from typing import Final
 from zoneinfo import available_timezones
 
 import pytest
+from croniter import CroniterBadDateError, croniter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from harebell.contract.when import DstGap, DstOverlap
 from harebell.domain.cron import Cron
 from harebell.domain.cron.matcher import CronMatcher
 from harebell.domain.cron.next_time import MAX_SEARCH_STEPS, next_time_after
+from harebell.domain.cron.parser import parse
 
 # Zones with the oddest pasts: a skipped day, half hours, two hours, whole days, negative summers.
 ODD: Final = (
@@ -135,3 +137,26 @@ def test_no_time_is_between_two_consecutive_times(cron: Cron, moment: datetime) 
     for earlier, later in pairwise(runs):
         between = earlier + (later - earlier) / 2
         assert next_time_after(between, cron.zone, rule=cron.dst, matcher=cron.matcher) == later
+
+
+@given(
+    day=st.sampled_from(["*", "31", "30,31", "29", "L", "1,L", "28-31/3"]),
+    month=st.sampled_from(["*", "2", "2,4", "6-9", "11,12"]),
+    weekday=st.sampled_from(["*", "0", "5,7", "1#5", "2#1,4#5", "L3", "L0,6#2"]),
+    time=st.sampled_from(["0 0", "59 23", "*/20 *", "30 0 0", "59 59 23"]),
+    start=st.datetimes(datetime(1900, 1, 1), datetime(2600, 1, 1)),  # noqa: DTZ001  # local times
+)
+def test_dates_are_those_of_croniter(
+    day: str, month: str, weekday: str, time: str, start: datetime
+) -> None:
+    """Compare the search by dates with croniter, which tries each month of fifty years."""
+    if ("#" in weekday or "L" in weekday) and day != "*":
+        day = "*"
+    text = parse(f"{time} {day} {month} {weekday}", None).text
+    local = start.replace(microsecond=0)
+    try:
+        expected = croniter(text, local).get_next(datetime, start_time=local)
+    except CroniterBadDateError:
+        expected = None
+
+    assert CronMatcher(text).next_after(local) == expected

@@ -123,7 +123,10 @@ def service(role: str) -> Callable[[Serve], Main]:
 @service("intake")
 async def intake(resources: Resources, context: SimulatedContext) -> None:
     """Run `harebell.intake.service.serve` without queries."""
-    command_handler = CommandHandler(context.publisher, context.clock, IntakePolicy())
+    # A reading of the CPU time would make the order of the tasks depend on the machine.
+    command_handler = CommandHandler(
+        context.publisher, context.clock, IntakePolicy(), cpu=lambda: 0.0
+    )
     worker = partial(
         OrderedWorker,
         command_handler.handle,

@@ -20,6 +20,11 @@ def monotonic() -> float:
     return time.monotonic()
 
 
+def thread_cpu() -> float:
+    """Return the CPU time of this thread [s], which other processes do not increase."""
+    return time.thread_time()
+
+
 class Clock:
     """The time of the database, extrapolated with the monotonic clock of this process.
 

@@ -5,6 +5,7 @@
 * expression     `Cron`, a checked expression in a time zone
 * timezones      time zones by name, and their clock changes
 * next_time      the next scheduled time, across gaps and overlaps of local time
+* calendar       matching dates, and their first one from a date on
 * matcher        matching local times, by croniter
 * dst_notes      notes about clock changes for a preview
 """

@@ -6,14 +6,18 @@ need minutes for one result.
 
 from copy import copy
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, time, timedelta
 from functools import lru_cache
 from typing import Final
 
 from croniter import CroniterBadDateError, croniter
 
+from harebell.domain.cron.calendar import DateRule, day_after
+
 MAX_CACHED: Final = 4_096  # expressions
 _ANY_TIME: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - without one croniter reads the clock
+_SECOND: Final = timedelta(seconds=1)
+_CANDIDATES: Final = 2  # dates of one search: the day of its start, and the next matching date
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +28,34 @@ class CronMatcher:
 
     def next_after(self, local: datetime) -> datetime | None:
         """Return the first match after `local`, or None without a match in fifty years."""
-        # A copy, because a call changes the iterator and two threads may call.
-        iterator = copy(_parsed(self.text))
-        try:
-            found: datetime = iterator.get_next(datetime, start_time=local)
-        except CroniterBadDateError:
-            return None
-        return found
+        dates, times = _parsed(self.text)
+        if dates is None:
+            return _next_time(times, local)
+        day = dates.first_from(local.date())
+        for _ in range(_CANDIDATES):
+            if day is None:
+                return None
+            found = _next_time(times, max(local, datetime.combine(day, time()) - _SECOND))
+            if found is not None and found.date() == day:
+                return found
+            day = dates.first_from(day_after(day))
+        return None
+
+
+def _next_time(times: croniter, local: datetime) -> datetime | None:
+    # A copy, because a call changes the iterator and two threads may call.
+    iterator = copy(times)
+    try:
+        found: datetime = iterator.get_next(datetime, start_time=local)
+    except CroniterBadDateError:
+        return None
+    return found
 
 
 @lru_cache(maxsize=MAX_CACHED)
-def _parsed(text: str) -> croniter:
-    return croniter(text, _ANY_TIME)
+def _parsed(text: str) -> tuple[DateRule | None, croniter]:
+    """Return the dates of the expression, and its times on every day or, without dates, all."""
+    minute, hour, day, month, weekday, *second = text.split()
+    dates = DateRule.parse(day, month, weekday)
+    days = [day, month, weekday] if dates is None else ["*"] * 3
+    return dates, croniter(" ".join([minute, hour, *days, *second]), _ANY_TIME)

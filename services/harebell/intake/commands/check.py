@@ -1,6 +1,6 @@
 """The check of a command message: one message in, its checked items and rejections out (pure)."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -22,6 +22,7 @@ from harebell.intake.commands.request_ids import CommandPosition, request_id_of,
 from harebell.intake.commands.rules import IntakePolicy, check_command, with_defaults
 
 NOT_JSON: Final = "not_json"
+TOO_EXPENSIVE: Final = "too_expensive"
 UNKNOWN_TENANT: Final = "_unknown"  # no tenant can use this name
 MAX_KEY_SHOWN: Final = 256  # characters of the key of a rejected item that its event contains
 
@@ -93,6 +94,22 @@ def check(
     request: IncomingRequest, *, accepted_at: datetime, policy: IntakePolicy = DEFAULT_POLICY
 ) -> CheckResult:
     """Return the checked items and the rejections of a command message."""
+    steps = check_steps(request, accepted_at=accepted_at, policy=policy)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: CheckResult = end.value
+            return result
+
+
+def check_steps(
+    request: IncomingRequest, *, accepted_at: datetime, policy: IntakePolicy = DEFAULT_POLICY
+) -> Generator[None, None, CheckResult]:
+    """Check one item in each step, and return the result of the whole message.
+
+    A `Rejected` error that the caller throws into a step rejects the whole message.
+    """
     tenant, verb = parse_routing_key(request.routing_key)
     single, values = True, [None]
     try:
@@ -108,8 +125,12 @@ def check(
             accepted_at=accepted_at,
             policy=policy,
         )
-        items = [_item(value, index, envelope) for index, value in enumerate(values)]
+        items = []
+        for index, value in enumerate(values):
+            items.append(_item(value, index, envelope))
+            yield
     except Rejected as error:
+        single, values = True, [None]
         items = [AcceptedCommand(index=0, rejection=error_response(error))]
     accepted = AcceptedCommands(
         tenant=tenant,
@@ -122,6 +143,12 @@ def check(
         items=items,
     )
     return CheckResult(accepted, _rejections(items, values))
+
+
+def too_expensive(seconds: float) -> InvalidInput:
+    """Return the error of a message whose check needs too much CPU time."""
+    reason = f"The check of the message must need at most {seconds:g} s of CPU time, not more."
+    return InvalidInput(reason, code=TOO_EXPENSIVE)
 
 
 def parse_routing_key(routing_key: str) -> tuple[str, str]:

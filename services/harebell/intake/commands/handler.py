@@ -1,13 +1,19 @@
 """The handler of `harebell.intake`: a batch of messages is checked, published, acknowledged."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Final
 
 import structlog
 
 from harebell.contract.commands import COMMANDS
-from harebell.intake.commands.check import CheckResult, IncomingRequest, check
+from harebell.intake.commands.check import (
+    CheckResult,
+    IncomingRequest,
+    check_steps,
+    too_expensive,
+)
 from harebell.intake.commands.publish import (
     accepted_commands_message,
     message_id_of,
@@ -21,7 +27,10 @@ from harebell.messaging.publisher import Publisher
 from harebell.messaging.replies import can_reply_to, send_reply
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
-from harebell.runtime.clock import Clock
+from harebell.runtime.clock import Clock, thread_cpu
+
+MAX_CHECK_CPU: Final = 1.0  # seconds of CPU time for one message
+MAX_UNINTERRUPTED_CPU: Final = 0.01  # seconds of CPU time before another task may run
 
 log = structlog.get_logger()
 
@@ -29,8 +38,16 @@ log = structlog.get_logger()
 class CommandHandler:
     """The handler that passes commands on or rejects them, in the order of their arrival."""
 
-    def __init__(self, publisher: Publisher, clock: Clock, policy: IntakePolicy) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        clock: Clock,
+        policy: IntakePolicy,
+        *,
+        cpu: Callable[[], float] = thread_cpu,
+    ) -> None:
         self._publisher = publisher
+        self._cpu = cpu
         self._clock = clock
         self._policy = policy
         self._accepted_at: datetime | None = None
@@ -45,9 +62,8 @@ class CommandHandler:
         messages: list[tuple[str, CheckResult]] = []
         for delivery in deliveries:
             request = read_request(delivery)
-            result = check(request, accepted_at=accepted_at, policy=self._policy)
+            result = await self._check(request, accepted_at)
             messages.append((message_id_of(request), result))
-            await asyncio.sleep(0)  # 500 items take long, and other tasks must run in between
         await failpoint.reach("intake.before_publish")
         await self._publisher.publish_all(
             accepted_commands_message(result.accepted, message_id=message_id)
@@ -59,6 +75,27 @@ class CommandHandler:
         for _, result in messages:
             _record(result)
         return [_outcome(result) for _, result in messages]
+
+    async def _check(self, request: IncomingRequest, accepted_at: datetime) -> CheckResult:
+        """Check a message within its bound of CPU time, and let other tasks run in between.
+
+        Consumers answer heartbeats and other tenants' messages arrive between two steps.
+        """
+        steps = check_steps(request, accepted_at=accepted_at, policy=self._policy)
+        spent, started = 0.0, self._cpu()
+        while True:
+            uninterrupted = self._cpu() - started
+            try:
+                if spent + uninterrupted > MAX_CHECK_CPU:
+                    steps.throw(too_expensive(MAX_CHECK_CPU))
+                next(steps)
+            except StopIteration as end:
+                await asyncio.sleep(0)
+                result: CheckResult = end.value
+                return result
+            if uninterrupted > MAX_UNINTERRUPTED_CPU:
+                await asyncio.sleep(0)
+                spent, started = spent + uninterrupted, self._cpu()
 
     def _next_accepted_at(self) -> datetime:
         """Return the time of the clock, but never a time before the previous one.
