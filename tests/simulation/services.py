@@ -23,6 +23,7 @@ from harebell.dlq_inspector.ingest import Ingester
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.service import GATHER_TIME as INGEST_GATHER_TIME
 from harebell.dlq_inspector.service import MAX_INGEST_BATCH, REQUEST_PREFETCH, RequestHandler
+from harebell.domain.tenant_policy import TenantPolicies
 from harebell.executor.service import Executor
 from harebell.executor.targets.call import Targets
 from harebell.executor.targets.task import LoadedTask, TaskTargets
@@ -44,6 +45,7 @@ from harebell.messaging.topology.bus import (
 )
 from harebell.messaging.topology_keeper import TopologyKeeper
 from harebell.runtime.clock import Clock
+from harebell.runtime.policy_file import PolicyKeeper
 from harebell.runtime.retries import retry_until_available
 from harebell.runtime.settings import ExecutorSettings, TickerSettings
 from harebell.storage.engine import database_time
@@ -98,6 +100,7 @@ class Resources:
             connection=cast("Any", self.connection),
             publisher=publisher,
             acknowledger=Acknowledger(publisher, clock),
+            policies=PolicyKeeper(None, TenantPolicies.unrestricted()),
         )
 
 

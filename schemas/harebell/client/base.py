@@ -93,4 +93,6 @@ def _is_error(value: object) -> bool:
 
 def _rejection(response: ErrorResponse) -> CommandRejected:
     error = response.error
-    return CommandRejected(error.reason, field=error.field, code=error.code)
+    return CommandRejected(
+        error.reason, field=error.field, code=error.code, retry_after=error.retry_after
+    )

@@ -6,6 +6,7 @@
     - InvalidCron           contains the position of the error
     - UnknownTimezone       a time zone that the time zone database does not contain
     - NotAllowed            the publisher has no permission
+    - QuotaExceeded         the tenant has used up a quota for now
     - NotFound              no such schedule, run or dead letter
     - Conflict              another body exists for the key, or the version is not the expected one
     - PrivateAddress        the target has an address that is not allowed
@@ -78,6 +79,32 @@ class NotAllowed(Rejected):
 
     code = "not_allowed"
 
+    def __init__(
+        self,
+        reason: str,
+        *,
+        field: str | None = None,
+        code: str | None = None,
+        rule: str | None = None,
+    ) -> None:
+        """Create the error. `rule` is the field of the tenant policy that forbids the request."""
+        super().__init__(reason, field=field, code=code)
+        self.rule = rule
+
+
+class QuotaExceeded(Rejected):
+    """A request beyond a quota of its tenant. The request may succeed after `retry_after` s."""
+
+    code = "quota_exceeded"
+
+    def __init__(
+        self, reason: str, *, rule: str, retry_after: float, field: str | None = None
+    ) -> None:
+        """Create the error. `rule` is the field of `quotas`, such as `puts_per_second`."""
+        super().__init__(reason, field=field)
+        self.rule = rule
+        self.retry_after = retry_after
+
 
 class NotFound(Rejected):
     """A schedule, a run or a dead letter that the tenant does not have."""
@@ -99,6 +126,18 @@ class PrivateAddress(Rejected):
 
 class CommandRejected(Rejected):
     """An error response of Harebell. An instance has the code of that response."""
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        field: str | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        """Create the error. After `retry_after` s, a quota permits the request again."""
+        super().__init__(reason, field=field, code=code)
+        self.retry_after = retry_after
 
 
 class BrokerUnavailable(Transient):

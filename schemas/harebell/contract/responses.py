@@ -3,7 +3,7 @@
 from typing import Final, Generic, Literal, TypeVar
 from uuid import UUID
 
-from harebell.contract.errors import HarebellError, InvalidCron
+from harebell.contract.errors import HarebellError, InvalidCron, QuotaExceeded
 from harebell.contract.message import Message, empty_default
 from harebell.contract.types import Instant
 from harebell.contract.views import (
@@ -34,6 +34,7 @@ class ErrorDetail(Message):
     reason: str
     field: str | None = None
     position: int | None = None  # in a cron expression, in characters from 0
+    retry_after: float | None = None  # seconds after which a quota permits the request again
 
 
 class ErrorResponse(Message):
@@ -150,6 +151,10 @@ def error_response(error: HarebellError, *, within: str = "") -> ErrorResponse:
     position = error.position if isinstance(error, InvalidCron) else None
     return ErrorResponse(
         error=ErrorDetail(
-            code=error.code, reason=error.reason, field=path or None, position=position
+            code=error.code,
+            reason=error.reason,
+            field=path or None,
+            position=position,
+            retry_after=error.retry_after if isinstance(error, QuotaExceeded) else None,
         )
     )

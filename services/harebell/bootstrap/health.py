@@ -12,15 +12,20 @@ METRICS_CONTENT_TYPE = "text/plain"
 
 
 class Health:
-    """The readiness checks of a service. The service is live while it responds."""
+    """The readiness checks and the warnings of a service. The service is live while it responds."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Callable[[], bool]] = {}
+        self._warnings: dict[str, Callable[[], str | None]] = {}
 
     def check(self, name: str, is_ready: Callable[[], bool]) -> None:
         """Add a check to `/readyz` and to the metric harebell_ready."""
         self._checks[name] = is_ready
         runtime_metrics.READY.labels(name).set_function(lambda: float(is_ready()))
+
+    def warn(self, name: str, warning: Callable[[], str | None]) -> None:
+        """Add a warning to `/readyz`, which a ready service shows as long as it is not None."""
+        self._warnings[name] = warning
 
     async def live(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -30,7 +35,9 @@ class Health:
         results = {name: is_ready() for name, is_ready in self._checks.items()}
         status = 200 if results and all(results.values()) else 503
         lines = [f"[{'+' if passed else '-'}] {name}\n" for name, passed in results.items()]
-        return web.Response(status=status, text="".join(lines) or "starting\n")
+        warnings = {name: warning() for name, warning in self._warnings.items()}
+        lines += [f"[!] {name}: {text}\n" for name, text in warnings.items() if text is not None]
+        return web.Response(status=status, text="".join(lines) if results else "starting\n")
 
     async def metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=generate_latest(), headers={"Content-Type": METRICS_CONTENT_TYPE})

@@ -15,12 +15,14 @@ from harebell.bootstrap.health import Health, serve_health
 from harebell.client.connection import HEARTBEAT, Connection, close, connect
 from harebell.contract import __version__
 from harebell.contract.errors import Transient
+from harebell.domain.tenant_policy import ANY, TenantPolicies
 from harebell.messaging.acknowledge import Acknowledger
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.topology.bus import SYSTEM
 from harebell.messaging.topology.declarations import Topology
 from harebell.messaging.topology_keeper import TopologyKeeper
 from harebell.runtime.clock import REFRESH_INTERVAL, Clock
+from harebell.runtime.policy_file import PolicyKeeper
 from harebell.runtime.retries import retry_until_available
 from harebell.runtime.settings import PoolBounds, ServiceSettings
 from harebell.storage.engine import database_time, open_pool
@@ -45,6 +47,7 @@ class ServiceContext:
     connection: Connection
     publisher: Publisher
     acknowledger: Acknowledger
+    policies: PolicyKeeper
 
     async def connect(self, heartbeat: int = HEARTBEAT) -> AbstractConnection:
         """Open a connection for consumers and declare the topology.
@@ -65,9 +68,12 @@ class ServiceContext:
         return connection
 
     async def run(self) -> None:
-        """Keep the clock, the connection and the topology current until the task is cancelled."""
+        """Keep clock, connection, topology and policies current until the task is cancelled."""
         await asyncio.gather(
-            self.clock.run(), self._reconnect(), self.topology_keeper.run(self.connect)
+            self.clock.run(),
+            self._reconnect(),
+            self.topology_keeper.run(self.connect),
+            self.policies.run(),
         )
 
     async def _reconnect(self) -> None:
@@ -94,9 +100,12 @@ async def open_service(
 ) -> AsyncIterator[ServiceContext]:
     """Wait for RabbitMQ and PostgreSQL, then yield the context.
 
-    The health endpoints respond during the wait.
+    The health endpoints respond during the wait. Raise `InvalidInput` for an invalid file of
+    tenant policies.
     """
+    policies = await open_policies(settings)
     health = Health()
+    health.warn("tenant policies", lambda: policies.fault)
     connection = Connection(
         settings.amqp_url.get_secret_value(),
         name=f"{settings.instance_id} publishes",
@@ -120,6 +129,7 @@ async def open_service(
             connection=connection,
             publisher=publisher,
             acknowledger=Acknowledger(publisher, clock),
+            policies=policies,
         )
         try:
             await retry_until_available(stop, clock.refresh)
@@ -134,6 +144,17 @@ async def open_service(
             log.info("service stopped")
         finally:
             await connection.close()
+
+
+async def open_policies(settings: ServiceSettings) -> PolicyKeeper:
+    """Return the tenant policies of the settings. Raise `InvalidInput` for an invalid file.
+
+    Without a file, nothing is restricted where the services declare the topology. In production,
+    tenants then publish only to their own exchanges (decision 36).
+    """
+    exchanges = (ANY,) if settings.topology_mode == "declare" else ()
+    without_file = TenantPolicies.unrestricted(exchanges=exchanges)
+    return await PolicyKeeper.open(settings.tenants_file, without_file)
 
 
 @asynccontextmanager

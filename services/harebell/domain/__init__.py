@@ -16,5 +16,6 @@
 * time_text            times in sentences for people
 * reason_text          the text of each reason
 * url_policy           the addresses that HTTP targets may reach
+* tenant_policy        the tenant policies of an installation
 * page_cursor          the position of a page in a list
 """

@@ -1,6 +1,8 @@
 """Process facilities that need neither RabbitMQ nor PostgreSQL.
 
 * settings         `HAREBELL_*` variables, checked once at start
+* yaml_document    one YAML or JSON document of an operator, with the line of each field
+* policy_file      the tenant policies, read again when their file changes
 * log_config       structured logs
 * failpoint        named steps at which a test can stop, delay or break a service
 * clock            the time of the database, extrapolated with the monotonic clock

@@ -21,3 +21,12 @@ COMMANDS: Final = Counter(
     "Commands, counted when intake checks them and when the ticker applies them.",
     ["verb", "result"],
 )
+TENANT_POLICIES_VALID: Final = Gauge(
+    "harebell_tenant_policies_valid",
+    "Validity of the newest tenant policies, 1 if they are in force and 0 if older ones are.",
+)
+POLICY_REFUSALS: Final = Counter(
+    "harebell_policy_refusals_total",
+    "Commands and attempts that the tenant policy refused, counted at each refusal.",
+    ["code", "rule"],
+)

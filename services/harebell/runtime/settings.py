@@ -113,6 +113,7 @@ class ServiceSettings(BaseModel):
     log_format: Literal["json", "text"] = "json"
     topology_mode: Literal["declare", "check"] = "declare"
     secrets_dir: Path | None = None  # contains one file <tenant>/<name> for each secret
+    tenants_file: Path | None = None  # the tenant policies, which a service reads again
     failpoint: str | None = None  # for tests: ticker.before_commit:kill
 
     @classmethod
@@ -151,11 +152,11 @@ class ServiceSettings(BaseModel):
             name = variable.removeprefix(PREFIX)
             if name == variable or name in OTHER_PROGRAMS_SETTINGS:
                 continue
-            field = name.removesuffix(FILE_SUFFIX).lower()
+            is_file = name.endswith(FILE_SUFFIX) and name.lower() not in known
+            field = (name.removesuffix(FILE_SUFFIX) if is_file else name).lower()
             if field not in known:
                 reason = f"No setting has the name {variable}."
                 raise InvalidInput(reason, field=variable, code="unknown_setting")
-            is_file = name.endswith(FILE_SUFFIX)
             values[field] = _read_file(variable, value) if is_file else value
         try:
             return cls.model_validate(values)

@@ -1,0 +1,58 @@
+"""Documents of operators: their values, their lines, and what the reader refuses."""
+
+import pytest
+
+from harebell.contract.errors import InvalidInput
+from harebell.runtime.yaml_document import parse_yaml
+
+
+def test_values_are_those_of_json() -> None:
+    document = parse_yaml(b"a: 1\nb: [true, null, 1.5, text, 2026-01-01]\nc: {d: 'x'}\n")
+
+    assert document.value == {
+        "a": 1,
+        "b": [True, None, 1.5, "text", "2026-01-01"],
+        "c": {"d": "x"},
+    }
+
+
+def test_json_and_an_empty_text_are_documents() -> None:
+    assert parse_yaml(b'{"a": [1, "b"]}').value == {"a": [1, "b"]}
+    assert parse_yaml(b"").value is None
+
+
+def test_line_of_a_field_is_the_nearest_line_of_the_document() -> None:
+    document = parse_yaml(b"tenants:\n  acme:\n    ports:\n      - 80\n      - 443\n")
+
+    assert document.line_of("tenants.acme.ports[1]") == 5
+    assert document.line_of("tenants.acme.ports[1].x") == 5
+    assert document.line_of("tenants.acme.pools") == 2
+    assert document.line_of("other") is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "line"),
+    [
+        (b"a: &x 1\nb: *x\n", "yaml_alias", 2),
+        (b"a: &x [*x]\n", "yaml_alias", 1),
+        (b"a: 1\na: 2\n", "repeated_field", 2),
+        (b"a: 1\n1: 2\n", "not_json", 2),
+        (b"a: 1\nb: !!binary aGk=\n", "not_json", 2),
+        (b"a: 1\nb: !!python/object/apply:os.system [x]\n", "not_json", 2),
+        (b"a: [1\n", "not_yaml", 2),
+        (b"a: 1\n---\nb: 2\n", "not_yaml", 2),
+        (b"[" * 100, "too_deep", 1),
+        (b"a: \xff\n", "not_yaml", None),
+    ],
+)
+def test_other_text_is_refused_with_its_line(body: bytes, code: str, line: int | None) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_yaml(body)
+
+    assert refused.value.code == code
+    assert line is None or f"line {line}" in refused.value.reason
+
+
+def test_long_document_of_open_brackets_needs_no_stack() -> None:
+    with pytest.raises(InvalidInput):
+        parse_yaml(b"[" * 1_000_000)
