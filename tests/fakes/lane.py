@@ -22,8 +22,10 @@ from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import AttemptOutcome
 from harebell.executor.targets.call import Targets
 from harebell.executor.targets.http import HttpTargets
+from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import LoadedTask, TaskTargets
 from harebell.runtime.clock import Clock, monotonic
+from harebell.runtime.secret_files import SecretFiles
 
 TIMEOUT = 10  # seconds
 LEASE = 15.0
@@ -144,7 +146,12 @@ class LaneHarness:
             starter=self.starter,
             leases=self.leases,
             rate_limiter=unused,
-            targets=Targets(NoHttp(), NoAmqp(), tasks),
+            targets=Targets(
+                http=NoHttp(),
+                amqp=NoAmqp(),
+                task=tasks,
+                secrets=SecretResolver(SecretFiles(None)),
+            ),
             completer=self.completer,
             claimed_runs=self.claimed_runs,
             start_guard=self.starter.start_guard,

@@ -26,6 +26,7 @@ from harebell.dlq_inspector.service import MAX_INGEST_BATCH, REQUEST_PREFETCH, R
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.executor.service import Executor
 from harebell.executor.targets.call import Targets
+from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import LoadedTask, TaskTargets
 from harebell.intake.commands.handler import CommandHandler
 from harebell.intake.commands.rules import IntakePolicy
@@ -47,6 +48,7 @@ from harebell.messaging.topology_keeper import TopologyKeeper
 from harebell.runtime.clock import Clock
 from harebell.runtime.policy_file import PolicyKeeper
 from harebell.runtime.retries import retry_until_available
+from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import ExecutorSettings, TickerSettings
 from harebell.storage.engine import database_time
 from harebell.ticker.commands.apply import CommandApplier
@@ -254,7 +256,12 @@ def executor(effect: Any) -> Main:
 
     @service("executor")
     async def serve(_: Resources, context: SimulatedContext) -> None:
-        targets = Targets(NoHttp(), NoAmqp(), TaskTargets({TASK: task}, threads=1))
+        targets = Targets(
+            http=NoHttp(),
+            amqp=NoAmqp(),
+            task=TaskTargets({TASK: task}, threads=1),
+            secrets=SecretResolver(SecretFiles(None)),
+        )
         await Executor.create(EXECUTOR_SETTINGS, context, targets).run()
 
     return serve

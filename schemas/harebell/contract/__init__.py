@@ -4,6 +4,7 @@
 * when                its scheduled times
 * target              its call
 * secret              references to secrets
+* redaction           literal secrets and their redaction
 * policy              its policies
 * command_base        the fields of every command
 * commands            the commands

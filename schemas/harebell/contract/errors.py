@@ -171,3 +171,4 @@ class SecretMissing(Transient):
     """
 
     code = "secret_missing"
+    invalid_code = "secret_invalid"

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harebell.contract.errors import InvalidInput
+from harebell.contract.redaction import REDACTED, hides_input
 
 UNION_TAG_PREFIX: Final = "<"  # marks union tags, which `field_path` leaves out
 MAX_INPUT_SHOWN: Final = 80  # characters of a rejected value that a reason quotes
@@ -103,6 +104,7 @@ def parse(model: type[M], value: object) -> M:
 def to_invalid_input(error: ErrorDetails) -> InvalidInput:
     """Return the `InvalidInput` of an error of pydantic, with its field and a whole sentence."""
     field = field_path(error["loc"]) or None
+    found = REDACTED if hides_input(error["loc"], error["input"]) else quoted(error["input"])
     if reason := error.get("ctx", {}).get("reason"):
         return InvalidInput(reason, field=field, code=error["type"])
     match error["type"]:
@@ -113,23 +115,21 @@ def to_invalid_input(error: ErrorDetails) -> InvalidInput:
             name = quoted(error["loc"][-1])
             return InvalidInput(f"The field {name} is required.", field=field, code="missing_field")
         case "model_type" | "dict_type":
-            reason = f"The value must be an object, not {quoted(error['input'])}."
+            reason = f"The value must be an object, not {found}."
             return InvalidInput(reason, field=field)
         case "uuid_parsing" | "uuid_type":
-            return InvalidInput(
-                f"The value must be a UUID, not {quoted(error['input'])}.", field=field
-            )
+            return InvalidInput(f"The value must be a UUID, not {found}.", field=field)
         case _:
-            return InvalidInput(_sentence(error["msg"], error["input"]), field=field)
+            return InvalidInput(_sentence(error["msg"], found), field=field)
 
 
-def _sentence(message: str, found: object) -> str:
+def _sentence(message: str, found: str) -> str:
     """Return `Input should be a valid string` as `The value must be a valid string, not 7.`."""
     subject, should, expected = message.replace(" after validation", "").partition(" should ")
     if not should:
-        return f"{message}. The value is {quoted(found)}."
+        return f"{message}. The value is {found}."
     subject = "value" if subject == "Input" else subject.lower()
-    ending = "" if ", not " in expected else f", not {quoted(found)}"
+    ending = "" if ", not " in expected else f", not {found}"
     return f"The {subject} must {expected}{ending}."
 
 

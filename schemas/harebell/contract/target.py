@@ -13,6 +13,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     StringConstraints,
     Tag,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -26,6 +27,12 @@ from harebell.contract.message import (
     empty_default,
     invalid,
     quoted,
+)
+from harebell.contract.secret import (
+    LITERAL_OR_REFERENCE,
+    TAG_OF_LITERAL,
+    TAG_OF_REFERENCE,
+    SecretRef,
 )
 from harebell.contract.types import CheckedJson, ShortText, Text, check_text
 
@@ -78,15 +85,33 @@ def _check_header(value: object) -> object:
 
 
 HeaderName = Annotated[str, StringConstraints(pattern=_HEADER_NAME)]
-HeaderValue = Annotated[
+HeaderText = Annotated[
     str, BeforeValidator(_check_header), StringConstraints(max_length=MAX_HEADER)
 ]
-AmqpHeader = (
+Reference = Annotated[SecretRef, TAG_OF_REFERENCE]
+HeaderValue = Annotated[Annotated[HeaderText, TAG_OF_LITERAL] | Reference, LITERAL_OR_REFERENCE]
+AmqpScalar = (
     Annotated[Text, Field(max_length=MAX_HEADER)]
     | bool
     | Annotated[int, Field(ge=-(2**63), lt=2**63)]
     | float
 )
+AmqpHeader = Annotated[Annotated[AmqpScalar, TAG_OF_LITERAL] | Reference, LITERAL_OR_REFERENCE]
+
+
+class UserInfo(StrictMessage):
+    """The user and the password of an HTTP request, sent as Basic authentication."""
+
+    user: HeaderValue
+    password: HeaderValue = ""
+
+    @field_validator("user")
+    @classmethod
+    def _check_user(cls, user: str | SecretRef) -> str | SecretRef:
+        if isinstance(user, str) and ":" in user:
+            reason = "The user must not contain a colon, which ends the user in a header."
+            raise invalid("invalid_userinfo", reason)
+        return user
 
 
 class Payload(StrictMessage):
@@ -149,15 +174,30 @@ class HttpCall(Payload):
     headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS)] = (
         empty_default(dict)
     )
+    userinfo: UserInfo | None = None  # instead of user information in the URL
     follow_redirects: bool = False
 
     @field_validator("headers")
     @classmethod
-    def _check_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+    def _check_headers(cls, headers: dict[str, str | SecretRef]) -> dict[str, str | SecretRef]:
         for name in headers:
             if _is_reserved(name):
                 raise _reserved_header(name)
         return headers
+
+    @field_validator("userinfo")
+    @classmethod
+    def _check_userinfo(cls, userinfo: UserInfo | None, info: ValidationInfo) -> UserInfo | None:
+        if userinfo is None:
+            return None
+        names = map(str.lower, info.data.get("headers", ()))
+        authority = str(info.data.get("url", "")).partition("://")[2].partition("/")[0]
+        if "authorization" in names or "@" in authority:
+            reason = (
+                "The call must have one of userinfo, an Authorization header and a user in url."
+            )
+            raise invalid("invalid_userinfo", reason)
+        return userinfo
 
 
 class AmqpMessage(Payload):

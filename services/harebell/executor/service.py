@@ -30,9 +30,11 @@ from harebell.executor.running.timers import TimerFactory, best_timer, loop_time
 from harebell.executor.targets.amqp import open_amqp
 from harebell.executor.targets.call import Targets
 from harebell.executor.targets.http import HttpTargets
+from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import TaskTargets, installed_tasks
 from harebell.messaging.consumer import ConcurrentWorker, Consumer
 from harebell.messaging.topology.bus import SYSTEM, work_queue, work_topology
+from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import ExecutorSettings
 
 # Unclaimed work batches of a lane, whose tickets are claimed by start rank. The work queue keeps
@@ -59,7 +61,8 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
     ):
         task = TaskTargets(installed_tasks(), threads=settings.slots)
         try:
-            targets = Targets(http, amqp, task)
+            secrets_of_calls = SecretResolver(SecretFiles(settings.secrets_dir))
+            targets = Targets(http=http, amqp=amqp, task=task, secrets=secrets_of_calls)
             executor = Executor.create(settings, context, targets, timers=best_timer)
             await executor.run()
         finally:

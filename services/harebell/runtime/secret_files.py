@@ -14,7 +14,7 @@ from harebell.runtime.clock import monotonic
 MAX_SECRET: Final = 16 * 1024  # bytes of a file
 MAX_AGE: Final = 2.0  # seconds until a cached secret is compared with its file again
 MAX_CACHED: Final = 10_000  # secrets; the oldest entry is dropped first
-INVALID: Final = "secret_invalid"  # the code of a file with an unusable value
+INVALID: Final = SecretMissing.invalid_code  # of a file with an unusable value
 READ_TRIES: Final = 2  # a volume that is replaced between two steps of a read needs a second try
 
 _NAME: Final = re.compile(NAME_PATTERN)

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Final
 
+from harebell.contract.errors import SecretMissing
 from harebell.domain.retry import Decision, Failure, decide, is_uncounted
 from harebell.domain.run_states import FAILED, SUCCEEDED, AttemptCompletion, RunState, state_after
 from harebell.executor.model.claimed_run import ClaimedRun
@@ -10,6 +11,7 @@ from harebell.executor.targets.attempt import AttemptOutcome, Stopped, Success
 from harebell.messaging.topology.delay_queues import LONGEST_DELAY, Tier, route
 
 CANCELLED: Final = "cancelled"  # the outcome of a stopped attempt
+_BEFORE_CALL: Final = (SecretMissing.code, SecretMissing.invalid_code)
 
 
 def is_failed_probe(run: ClaimedRun, outcome: AttemptOutcome, *, is_probe: bool) -> bool:
@@ -94,6 +96,8 @@ def is_healthy(outcome: Success | Failure) -> bool | None:
     """
     if isinstance(outcome, Success):
         return True
+    if outcome.code in _BEFORE_CALL:
+        return None
     if outcome.retryable:
         return False
     return None if outcome.http_status is None else True

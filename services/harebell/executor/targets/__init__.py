@@ -1,6 +1,7 @@
 """The calls of targets: one HTTP request, one AMQP message or one Python task per attempt.
 
 * call            one call of a target within its timeout, with an outcome in every case
+* secret_values   secrets of the call, and the mask of its outcome
 * attempt         the context and the outcome of an attempt
 * http            the HTTP target
 * http_request    rules for the request and its redirects

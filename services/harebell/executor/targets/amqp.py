@@ -9,9 +9,10 @@ connection until one of them fails.
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, cast
 
 from aio_pika import DeliveryMode, Message
+from pamqp.common import FieldTable
 
 from harebell.client.connection import Connection
 from harebell.contract.amqp_names import APP_ID
@@ -117,7 +118,7 @@ async def open_amqp(
 def _envelope(message: AmqpMessage, attempt: AttemptContext) -> Message:
     return Message(
         message.body() or b"",
-        headers={**message.headers, **attempt.headers()},
+        headers={**cast("FieldTable", message.headers), **attempt.headers()},  # resolved secrets
         content_type=message.content_type(),
         delivery_mode=DeliveryMode.PERSISTENT,
         message_id=attempt.ticket.run_id,

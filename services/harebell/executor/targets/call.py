@@ -7,23 +7,26 @@ from typing import Any, assert_never
 
 import structlog
 
+from harebell.contract.errors import SecretMissing
 from harebell.contract.target import AmqpTarget, HttpTarget, Target, TaskTarget
 from harebell.domain.retry import Failure
 from harebell.executor.targets.amqp import AmqpTargets
-from harebell.executor.targets.attempt import AttemptContext, TargetOutcome, error_text
+from harebell.executor.targets.attempt import AttemptContext, TargetOutcome, error_text, excerpt
 from harebell.executor.targets.http import HttpTargets
+from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import TaskTargets
 
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """The clients of the three kinds of targets."""
+    """The clients of the three kinds of targets, and the secrets of their calls."""
 
     http: HttpTargets
     amqp: AmqpTargets
     task: TaskTargets
+    secrets: SecretResolver
 
 
 async def call_target(
@@ -34,13 +37,19 @@ async def call_target(
     Raise only `CancelledError`. Each other error is a failed attempt, so that the run ends.
     """
     try:
+        resolved, mask = targets.secrets.resolve(target, attempt.ticket.run_spec.tenant)
+    except SecretMissing as error:
+        return Failure(error.code, excerpt(error.reason))
+    try:
         async with asyncio.timeout(seconds):
-            return await _call(targets, target, attempt, seconds=seconds)
+            outcome = await _call(targets, resolved, attempt, seconds=seconds)
     except TimeoutError:
         return Failure("timeout", f"The attempt did not end within {seconds:g} s.")
     except Exception as error:  # a defect of the executor, not of the target
-        log.exception("target call failed", run=attempt.ticket.run_id)
-        return Failure("target_error", error_text(error))
+        # A traceback may quote a secret, so the log of a call with secrets contains no traceback.
+        log.exception("target call failed", run=attempt.ticket.run_id, exc_info=mask is None)
+        outcome = Failure("target_error", error_text(error))
+    return outcome if mask is None else mask.apply(outcome)
 
 
 def _call(

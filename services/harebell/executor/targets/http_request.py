@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import IPv4Address
-from typing import Final
+from typing import Final, cast
 
 from multidict import CIMultiDict
 from yarl import URL
@@ -47,7 +47,7 @@ class HttpRequest:
 
 def request_of(call: HttpCall, attempt: AttemptContext) -> HttpRequest:
     """Return the request of an attempt. Raise `InvalidInput` for an invalid URL."""
-    headers = CIMultiDict(call.headers)
+    headers = CIMultiDict(cast("dict[str, str]", call.headers))  # the secrets are resolved
     headers.setdefault("User-Agent", USER_AGENT)
     headers.setdefault("Accept-Encoding", "identity")  # the excerpt is never decompressed
     if (content_type := call.content_type()) is not None:

@@ -23,8 +23,10 @@ from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import Success
 from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
+from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import TaskTargets, tasks_of
 from harebell.executor.tasks import echo, sleep
+from harebell.runtime.secret_files import SecretFiles
 
 SHORT = 0.1  # seconds
 LONG = 10.0
@@ -68,7 +70,12 @@ async def targets(
         gate.wait()
 
     task = TaskTargets(tasks_of({"echo": echo, "sleep": sleep, "wait": wait}), threads=1)
-    yield Targets(http, AmqpTargets(exchange.publish, [exchange.publish]), task)
+    yield Targets(
+        http=http,
+        amqp=AmqpTargets(exchange.publish, [exchange.publish]),
+        task=task,
+        secrets=SecretResolver(SecretFiles(None)),
+    )
     gate.set()
     task.close()
 

@@ -21,8 +21,10 @@ from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import Success, TargetOutcome
 from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
+from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import TaskTargets
 from harebell.runtime.clock import monotonic
+from harebell.runtime.secret_files import SecretFiles
 
 SHORT = 0.3  # seconds
 LONG = 10.0
@@ -34,7 +36,12 @@ async def call(
     async def unused(*_: object, **__: object) -> None:
         raise AssertionError
 
-    targets = Targets(http, AmqpTargets(unused, []), TaskTargets({}))
+    targets = Targets(
+        http=http,
+        amqp=AmqpTargets(unused, []),
+        task=TaskTargets({}),
+        secrets=SecretResolver(SecretFiles(None)),
+    )
     target = HttpTarget(http=parse(HttpCall, {"url": url, **fields}))
     return await call_target(target, attempt(), targets, seconds=seconds)
 
