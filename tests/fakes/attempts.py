@@ -7,7 +7,11 @@ from uuid import UUID
 from harebell.contract.amqp_names import Lane
 from harebell.contract.target import TaskCall, TaskTarget
 from harebell.contract.ticket import RunSpec, Ticket
+from harebell.domain.tenant_policy import TenantPolicies
 from harebell.executor.targets.attempt import AttemptContext
+from harebell.executor.targets.call_signer import CallSigner
+from harebell.runtime.secret_files import SecretFiles
+from harebell.runtime.signing_keys import SigningKeys
 
 SCHEDULE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
 NINE: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
@@ -27,4 +31,9 @@ def attempt(number: int = 1, token: int = 2, *, replay_number: int = 0) -> Attem
         priority=5,
         run_spec=RunSpec(tenant="default", target=TaskTarget(task=TaskCall(name="harebell.echo"))),
     )
-    return AttemptContext(ticket, number, token)
+    return AttemptContext(ticket, number, token, started_at=NINE)
+
+
+def no_keys() -> CallSigner:
+    """Return a signer without keys."""
+    return CallSigner(SigningKeys(SecretFiles(None)), TenantPolicies.unrestricted)

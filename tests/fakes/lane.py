@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+from tests.fakes.attempts import no_keys
 from tests.fakes.tickets import NINE, ticket
 
 from harebell.contract.amqp_names import Lane
@@ -151,6 +152,7 @@ class LaneHarness:
                 amqp=NoAmqp(),
                 task=tasks,
                 secrets=SecretResolver(SecretFiles(None)),
+                signer=no_keys(),
             ),
             completer=self.completer,
             claimed_runs=self.claimed_runs,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
+from tests.fakes.attempts import no_keys
 from tests.fakes.lane import NoAmqp, NoHttp
 from tests.fakes.ledger.ledger import open_client
 from tests.fakes.ledger.store import Store
@@ -261,6 +262,7 @@ def executor(effect: Any) -> Main:
             amqp=NoAmqp(),
             task=TaskTargets({TASK: task}, threads=1),
             secrets=SecretResolver(SecretFiles(None)),
+            signer=no_keys(),
         )
         await Executor.create(EXECUTOR_SETTINGS, context, targets).run()
 

@@ -34,6 +34,7 @@ VERSION: Final = 1  # of every message; a version only gains optional fields
 _VERSIONED: Final = re.compile(r"harebell\.[a-z_.]+\.v(?P<version>[0-9]{1,9})")
 
 # Headers for targets: HTTP headers, and AMQP headers with the same names.
+TENANT: Final = "Harebell-Tenant"
 RUN_ID: Final = "Harebell-Run-Id"
 SCHEDULE_ID: Final = "Harebell-Schedule-Id"
 SCHEDULED_FOR: Final = "Harebell-Scheduled-For"
@@ -42,6 +43,10 @@ FENCING_TOKEN: Final = "Harebell-Fencing-Token"  # noqa: S105  # the name of a h
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 # The replay number, as a header that only the calls of a replayed run have.
 REPLAY: Final = "Harebell-Replay"
+# Headers of Standard Webhooks 1.0, for targets and for the webhook of alerts.
+WEBHOOK_ID: Final = "webhook-id"
+WEBHOOK_TIMESTAMP: Final = "webhook-timestamp"
+WEBHOOK_SIGNATURE: Final = "webhook-signature"
 
 # Headers of dead letters. Each value is a scalar, because the management UI shows scalars only.
 DEAD_REASON: Final = "harebell-reason"

@@ -17,6 +17,8 @@
     - DatabaseUnavailable   PostgreSQL is not reachable, or it ended the statement
     - ResponseTimeout       raised by the client: published, but no response in time
     - SecretMissing         a referenced secret has no readable file, or its value is unusable
+=======
+    - SigningKeyInvalid     a file without a signing key, which an operator may correct
 """
 
 
@@ -172,3 +174,9 @@ class SecretMissing(Transient):
 
     code = "secret_missing"
     invalid_code = "secret_invalid"
+
+
+class SigningKeyInvalid(Transient):
+    """A signing key without the required form. No call is sent unsigned instead."""
+
+    code = "signing_key_invalid"

@@ -17,6 +17,7 @@ from harebell.contract.policy import (
     RecoveryClass,
     RetryPolicy,
 )
+from harebell.contract.secret import SecretName
 from harebell.contract.target import Target
 from harebell.contract.types import (
     AttemptTimeout,
@@ -32,6 +33,7 @@ from harebell.contract.when import When
 MAX_TAGS: Final = 32
 MAX_METADATA: Final = 16 * 1024  # bytes of JSON
 MAX_CONSECUTIVE_FAILURES: Final = 1000  # runs
+MAX_SIGNING_KEYS: Final = 4  # of one schedule; each key adds a signature to each call
 DEFAULT_PRIORITY: Final = 5
 DEFAULT_POOL: Final = "default"
 
@@ -62,6 +64,8 @@ class Definition(SchedulingPolicy):
     rate_limit: RateLimit | None = None
     tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] = empty_default(list)
     metadata: dict[str, CheckedJson] = empty_default(dict)
+    # The secrets with the keys that sign the calls, instead of those of the tenant's policy.
+    sign: Annotated[list[SecretName], Field(max_length=MAX_SIGNING_KEYS)] = empty_default(list)
 
     @field_validator("metadata")
     @classmethod

@@ -41,7 +41,7 @@ MAX_HEADERS: Final = 64
 MAX_HEADER: Final = 4096  # characters of a value
 MAX_URL: Final = 2048
 
-_RESERVED_PREFIX: Final = "harebell-"
+_RESERVED_PREFIXES: Final = ("harebell-", "webhook-")
 _RESERVED: Final = {
     IDEMPOTENCY_KEY.lower(),
     "connection",
@@ -71,7 +71,7 @@ class HttpMethod(StrEnum):
 
 
 def _is_reserved(name: str) -> bool:
-    return name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIX)
+    return name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIXES)
 
 
 def _reserved_header(name: str) -> Exception:

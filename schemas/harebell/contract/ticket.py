@@ -12,7 +12,7 @@ from harebell.contract.amqp_names import Lane
 from harebell.contract.downstream import downstream_of
 from harebell.contract.ids import RunId, RunKey
 from harebell.contract.json_codec import list_adapter
-from harebell.contract.message import Message
+from harebell.contract.message import Message, empty_default
 from harebell.contract.policy import OnUnknown, Overlap, RateLimit, RecoveryClass, RetryPolicy
 from harebell.contract.target import Target
 from harebell.contract.types import AttemptTimeout, Instant
@@ -39,6 +39,7 @@ class RunSpec(Message):
     on_unknown: OnUnknown = OnUnknown.RETRY
     overlap: Overlap | None = None  # null means allow
     rate_limit: RateLimit | None = None
+    sign: list[str] = empty_default(list)  # the names of the signing keys
 
     @staticmethod
     def from_definition(tenant: str, definition: Mapping[str, Any]) -> dict[str, Any]:

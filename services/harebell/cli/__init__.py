@@ -11,6 +11,7 @@
 * dlq           `harebell dlq`
 * breaker       `harebell breaker`
 * topology      `harebell topology`
+* webhook       `harebell webhook`
 * audit         `harebell audit`, the only command that needs the database
 * dev           `harebell dev`, the local stack
 """

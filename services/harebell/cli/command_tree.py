@@ -155,6 +155,13 @@ _TOPOLOGY_COMMANDS: Final[CommandTree] = {
         "Print a definitions file for RabbitMQ with the topology, the users and their permissions.",
     ),
 }
+_WEBHOOK_COMMANDS: Final[CommandTree] = {
+    "verify": CommandEntry("harebell.cli.webhook", "Verify the signature of a captured call."),
+    "keygen": CommandEntry(
+        "harebell.cli.webhook",
+        "Make a signing key in a new file, and print the public key of a key pair.",
+    ),
+}
 _DEV_COMMANDS: Final[CommandTree] = {
     "start": CommandEntry(
         "harebell.cli.dev", "Start the servers and the services, and return when all are ready."
@@ -184,6 +191,7 @@ COMMAND_TREE: Final[CommandTree] = {
     ),
     "audit": CommandEntry("harebell.cli.audit", "Compare the required runs with the ledger."),
     "topology": GroupEntry("Print the topology, or compare it with a broker.", _TOPOLOGY_COMMANDS),
+    "webhook": GroupEntry("Verify signed calls and make signing keys.", _WEBHOOK_COMMANDS),
     "dev": GroupEntry(
         "Start, stop and inspect the local stack: servers and services on loopback.",
         _DEV_COMMANDS,

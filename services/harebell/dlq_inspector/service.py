@@ -22,13 +22,15 @@ from harebell.dlq_inspector.ingest import Ingester, run_open_count
 from harebell.dlq_inspector.maintenance import run_maintenance
 from harebell.dlq_inspector.queries import answer_query
 from harebell.dlq_inspector.replay_worker import ReplayWorker
-from harebell.dlq_inspector.webhook import Webhook
+from harebell.dlq_inspector.webhook import AlertSigner, Webhook
 from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
 from harebell.messaging.consumer import Consumer, OrderedWorker
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.replies import can_reply_to, reply, send_reply
 from harebell.messaging.topology.bus import ALERT, DEAD_LETTERS, DLQ
+from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import DlqInspectorSettings
+from harebell.runtime.signing_keys import SigningKeys
 
 ROLE: Final = "dlq_inspector"
 MAX_INGEST_BATCH: Final = 100  # messages of one transaction; the broker bounds their sizes
@@ -48,7 +50,7 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
         )
         requests = RequestHandler(pool=pool, publisher=publisher, command_handler=command_handler)
         monitor = AlertMonitor(pool=pool, publisher=publisher, settings=settings)
-        webhook = _webhook(pool, settings)
+        webhook = _webhook(context, settings)
         consumers = [
             _ingest_consumer(context, ingester),
             _single_consumer(context, DLQ.name, requests.handle),
@@ -80,10 +82,15 @@ def _ingest_consumer(context: ServiceContext, ingester: Ingester) -> Consumer:
     return _consumer(context, DEAD_LETTERS.name, worker, prefetch=2 * MAX_INGEST_BATCH)
 
 
-def _webhook(pool: asyncpg.Pool, settings: DlqInspectorSettings) -> Webhook | None:
+def _webhook(context: ServiceContext, settings: DlqInspectorSettings) -> Webhook | None:
     if settings.alert_webhook_url is None:
         return None
-    return Webhook(settings.alert_webhook_url.get_secret_value(), pool)
+    signer = AlertSigner(
+        keys=SigningKeys(SecretFiles(settings.secrets_dir)),
+        names=settings.alert_signing,
+        clock=context.clock,
+    )
+    return Webhook(settings.alert_webhook_url.get_secret_value(), context.pool, signer)
 
 
 def _single_consumer(context: ServiceContext, queue: str, handle: BatchHandler) -> Consumer:

@@ -6,6 +6,7 @@ A chat that is unavailable for hours therefore receives its alerts afterwards.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -14,7 +15,7 @@ import asyncpg
 import structlog
 from pydantic import TypeAdapter
 
-from harebell.contract.amqp_names import JSON, message_type
+from harebell.contract.amqp_names import JSON, OPERATIONS_TENANT, message_type
 from harebell.contract.errors import Transient
 from harebell.contract.events import Event
 from harebell.contract.json_codec import decode_model, encode
@@ -23,8 +24,10 @@ from harebell.dlq_inspector import metrics
 from harebell.dlq_inspector.alert_monitor import REPEAT_AFTER
 from harebell.dlq_inspector.model.alerts import SPIKE, STALLED, headline
 from harebell.dlq_inspector.store import alert_posts
+from harebell.domain.webhook_signature import MessageSigner, message_id_of
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
-from harebell.runtime.clock import monotonic
+from harebell.runtime.clock import Clock, monotonic
+from harebell.runtime.signing_keys import SigningKeys
 from harebell.storage.engine import translate_db_errors
 
 POST_TIMEOUT: Final = 5.0  # seconds of one try
@@ -52,15 +55,36 @@ class WebhookBody(Message):
     event: Event
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertSigner:
+    """The signer of posts. `names` are secrets of the tenant of the operators."""
+
+    keys: SigningKeys
+    names: Sequence[str]
+    clock: Clock
+
+    def headers(self, alert_id: str, body: bytes) -> dict[str, str]:
+        """Return the headers of the signature, or none without a name.
+
+        Raise `SecretMissing` or `SigningKeyInvalid`.
+        """
+        if not self.names:
+            return {}
+        keys = self.keys.read(OPERATIONS_TENANT, self.names)
+        second = int(self.clock.now().timestamp())
+        return MessageSigner(keys, message_id_of(alert_id), second).headers(body)
+
+
 class Webhook:
     """The delivery of alerts to one address, which may contain a secret and is not logged.
 
     The operator chooses the address, so the rules for the addresses of targets do not apply.
     """
 
-    def __init__(self, url: str, pool: asyncpg.Pool) -> None:
+    def __init__(self, url: str, pool: asyncpg.Pool, signer: AlertSigner) -> None:
         self._url = url
         self._pool = pool
+        self._signer = signer
         self._stored = asyncio.Event()
         for result in (DELIVERED, FAILED, DROPPED):
             metrics.ALERTS_POSTED.labels(result)  # a rate ignores the first value of a new series
@@ -115,7 +139,8 @@ class Webhook:
         if alert is None:
             return False
         event = decode_model(_EVENT, alert.event)
-        failure = await self.post(encode(WebhookBody(text=headline(event), event=event)))
+        body = encode(WebhookBody(text=headline(event), event=event))
+        failure = await self.post(body, alert_id=event.id)
         with translate_db_errors():
             if failure is None:
                 await alert_posts.confirm(self._pool, alert)
@@ -130,13 +155,22 @@ class Webhook:
             metrics.ALERTS_POSTED.labels(result).inc(alerts)
             log.warning("alerts not posted", result=result, alerts=alerts)
 
-    async def post(self, body: bytes) -> str | None:
-        """Post a body once. Return None after a success, or the failure without the address."""
+    async def post(self, body: bytes, *, alert_id: str) -> str | None:
+        """Post a body once. Return None after a success, or the failure without the address.
+
+        Without one of the signing keys, the function sends nothing.
+        """
         timeout = aiohttp.ClientTimeout(total=POST_TIMEOUT)
+        try:
+            headers = self._signer.headers(alert_id, body)
+        except Transient as error:
+            return error.reason
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, headers=_HEADERS) as session,
-                session.post(self._url, data=body, allow_redirects=False) as response,
+                session.post(
+                    self._url, data=body, headers=headers, allow_redirects=False
+                ) as response,
             ):
                 return None if response.status in _SUCCESSFUL else f"status {response.status}"
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

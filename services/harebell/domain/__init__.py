@@ -15,6 +15,7 @@
 * retry                the next step after a failed attempt
 * time_text            times in sentences for people
 * reason_text          the text of each reason
+* webhook_signature    keys, signatures and verification of Standard Webhooks
 * url_policy           the addresses that HTTP targets may reach
 * tenant_policy        the tenant policies of an installation
 * page_cursor          the position of a page in a list

@@ -125,7 +125,7 @@ class LanePipeline:
         await failpoint.reach("executor.before_effect")
         outcome = await call_target(
             ticket.run_spec.target,
-            AttemptContext(ticket, run.attempt, run.token),
+            AttemptContext(ticket, run.attempt, run.token, started_at=now),
             self.targets,
             seconds=ticket.run_spec.timeout.total_seconds(),
         )

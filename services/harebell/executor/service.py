@@ -29,6 +29,7 @@ from harebell.executor.running.target_bulkhead import TargetBulkhead
 from harebell.executor.running.timers import TimerFactory, best_timer, loop_timer
 from harebell.executor.targets.amqp import open_amqp
 from harebell.executor.targets.call import Targets
+from harebell.executor.targets.call_signer import CallSigner
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import TaskTargets, installed_tasks
@@ -36,6 +37,7 @@ from harebell.messaging.consumer import ConcurrentWorker, Consumer
 from harebell.messaging.topology.bus import SYSTEM, work_queue, work_topology
 from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import ExecutorSettings
+from harebell.runtime.signing_keys import SigningKeys
 
 # Unclaimed work batches of a lane, whose tickets are claimed by start rank. The work queue keeps
 # later batches in the order of their release. Other executors may be able to claim more tickets,
@@ -61,8 +63,14 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
     ):
         task = TaskTargets(installed_tasks(), threads=settings.slots)
         try:
-            secrets_of_calls = SecretResolver(SecretFiles(settings.secrets_dir))
-            targets = Targets(http=http, amqp=amqp, task=task, secrets=secrets_of_calls)
+            files = SecretFiles(settings.secrets_dir)
+            targets = Targets(
+                http=http,
+                amqp=amqp,
+                task=task,
+                secrets=SecretResolver(files),
+                signer=CallSigner(SigningKeys(files), lambda: context.policies.current),
+            )
             executor = Executor.create(settings, context, targets, timers=best_timer)
             await executor.run()
         finally:

@@ -26,6 +26,7 @@ class RetryLater(Exception):
 class TaskContext(NamedTuple):
     """The run of a call. `run_id` stays the same over retries, and `fencing_token` only grows.
 
+    `tenant` owns the schedule.
     `replay_number` counts how often a person has had the run executed again. The attempts of each
     replay count from 1.
 
@@ -38,6 +39,7 @@ class TaskContext(NamedTuple):
     scheduled_for: datetime
     deadline: float  # of `time.monotonic()`, in seconds; then the attempt has timed out
     replay_number: int = 0  # of a run that is no replay
+    tenant: str = ""  # of the schedule
 
 
 def echo(args: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@
 * failpoint        named steps at which a test can stop, delay or break a service
 * clock            the time of the database, extrapolated with the monotonic clock
 * secret_files     secrets of tenants, read from files and cached for seconds
+* signing_keys     the signing keys of tenants, parsed once
 * tzdata           the version of the time zone database
 * retries          waits between tries, and retries until a server is available
 * micro_batcher    many calls of one moment as one statement

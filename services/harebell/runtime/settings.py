@@ -26,7 +26,8 @@ from pydantic import (
 from harebell.client.connection import parse_amqp_urls
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import invalid
-from harebell.contract.schedule import DEFAULT_POOL
+from harebell.contract.schedule import DEFAULT_POOL, MAX_SIGNING_KEYS
+from harebell.contract.secret import SecretName
 from harebell.contract.types import Duration, Interval, PoolName, duration_text
 from harebell.domain.default_schedule import DefaultWhen
 
@@ -53,6 +54,13 @@ def _parse_names(value: object) -> object:
     if isinstance(value, str):
         parts = value.replace("\n", ",").split(",")
         return frozenset(part.strip() for part in parts if part.strip())
+    return value
+
+
+def _parse_list(value: object) -> object:
+    """Split a list at commas, in its order."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
 
 
@@ -267,3 +275,7 @@ class DlqInspectorSettings(ServiceSettings):
     alert_window: Interval = timedelta(minutes=15)
     alert_replay_stalled_after: Interval = timedelta(minutes=10)
     alert_webhook_url: Annotated[SecretStr, AfterValidator(_check_web_url)] | None = None
+    # The secrets of the tenant harebell with the keys that sign alerts: alerts-2026b,alerts-2026a
+    alert_signing: Annotated[
+        tuple[SecretName, ...], BeforeValidator(_parse_list), Field(max_length=MAX_SIGNING_KEYS)
+    ] = ()

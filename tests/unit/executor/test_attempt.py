@@ -49,6 +49,7 @@ def test_headers_identify_the_run_and_the_attempt() -> None:
     run_id = f"{SCHEDULE}@20261120T090000000Z"
 
     assert attempt(number=3, token=7).headers() == {
+        "Harebell-Tenant": "default",
         "Harebell-Run-Id": run_id,
         "Harebell-Schedule-Id": str(SCHEDULE),
         "Harebell-Scheduled-For": "2026-11-20T09:00:00Z",

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from harebell.contract.errors import SecretMissing
+from harebell.contract.errors import SecretMissing, SigningKeyInvalid
 from harebell.domain.retry import Decision, Failure, decide, is_uncounted
 from harebell.domain.run_states import FAILED, SUCCEEDED, AttemptCompletion, RunState, state_after
 from harebell.executor.model.claimed_run import ClaimedRun
@@ -11,7 +11,7 @@ from harebell.executor.targets.attempt import AttemptOutcome, Stopped, Success
 from harebell.messaging.topology.delay_queues import LONGEST_DELAY, Tier, route
 
 CANCELLED: Final = "cancelled"  # the outcome of a stopped attempt
-_BEFORE_CALL: Final = (SecretMissing.code, SecretMissing.invalid_code)
+_BEFORE_CALL: Final = (SecretMissing.code, SecretMissing.invalid_code, SigningKeyInvalid.code)
 
 
 def is_failed_probe(run: ClaimedRun, outcome: AttemptOutcome, *, is_probe: bool) -> bool:

@@ -116,9 +116,15 @@ async def open_amqp(
 
 
 def _envelope(message: AmqpMessage, attempt: AttemptContext) -> Message:
+    body = message.body() or b""
+    signature = {} if attempt.signer is None else attempt.signer.headers(body)
     return Message(
-        message.body() or b"",
-        headers={**cast("FieldTable", message.headers), **attempt.headers()},  # resolved secrets
+        body,
+        headers={
+            **cast("FieldTable", message.headers),  # resolved secrets
+            **attempt.headers(),
+            **signature,
+        },
         content_type=message.content_type(),
         delivery_mode=DeliveryMode.PERSISTENT,
         message_id=attempt.ticket.run_id,

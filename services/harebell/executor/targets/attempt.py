@@ -1,6 +1,7 @@
 """The context of an attempt, which its target receives, and the outcome of the attempt."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
@@ -13,29 +14,38 @@ from harebell.contract.amqp_names import (
     RUN_ID,
     SCHEDULE_ID,
     SCHEDULED_FOR,
+    TENANT,
 )
 from harebell.contract.ticket import Ticket
 from harebell.contract.types import instant_text
 from harebell.domain.retry import Failure
+from harebell.domain.webhook_signature import MessageSigner
 
 MAX_EXCERPT: Final = 1024  # bytes of UTF-8
 
 
 class AttemptContext(NamedTuple):
-    """One attempt of a run. `number` counts from 1, and `token` is the fencing token."""
+    """One attempt of a run. `number` counts from 1, and `token` is the fencing token.
+
+    `signer` signs each message of the attempt, and is None for a run without signing keys.
+    The class is a tuple because each attempt creates one (decision 19).
+    """
 
     ticket: Ticket
     number: int
     token: int
+    started_at: datetime
+    signer: MessageSigner | None = None
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that HTTP requests and AMQP messages carry.
+        """Return the headers that HTTP requests and AMQP messages carry, without a signature.
 
         Only a replayed run has the header with the replay number. The contract reserves the name,
         so that no user can set the header for a run that is no replay.
         """
         run_id = self.ticket.run_id
         headers = {
+            TENANT: self.ticket.run_spec.tenant,
             RUN_ID: run_id,
             SCHEDULE_ID: str(self.ticket.schedule_id),
             SCHEDULED_FOR: instant_text(self.ticket.scheduled_for),

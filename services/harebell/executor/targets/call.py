@@ -7,11 +7,12 @@ from typing import Any, assert_never
 
 import structlog
 
-from harebell.contract.errors import SecretMissing
+from harebell.contract.errors import SecretMissing, SigningKeyInvalid
 from harebell.contract.target import AmqpTarget, HttpTarget, Target, TaskTarget
 from harebell.domain.retry import Failure
 from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import AttemptContext, TargetOutcome, error_text, excerpt
+from harebell.executor.targets.call_signer import CallSigner
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import TaskTargets
@@ -21,12 +22,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """The clients of the three kinds of targets, and the secrets of their calls."""
+    """The clients of the three kinds of targets, the secrets of their calls, and the signer."""
 
     http: HttpTargets
     amqp: AmqpTargets
     task: TaskTargets
     secrets: SecretResolver
+    signer: CallSigner
 
 
 async def call_target(
@@ -35,10 +37,13 @@ async def call_target(
     """Call the target once, for at most `seconds`.
 
     Raise only `CancelledError`. Each other error is a failed attempt, so that the run ends.
+    Without one of its signing keys, the attempt fails and sends nothing.
     """
     try:
+        if not isinstance(target, TaskTarget):
+            attempt = targets.signer.sign(attempt)
         resolved, mask = targets.secrets.resolve(target, attempt.ticket.run_spec.tenant)
-    except SecretMissing as error:
+    except (SecretMissing, SigningKeyInvalid) as error:
         return Failure(error.code, excerpt(error.reason))
     try:
         async with asyncio.timeout(seconds):

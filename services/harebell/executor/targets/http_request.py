@@ -12,6 +12,7 @@ from harebell.contract import __version__
 from harebell.contract.errors import InvalidInput
 from harebell.contract.target import HttpCall
 from harebell.domain.url_policy import literal_address
+from harebell.domain.webhook_signature import MessageSigner
 from harebell.executor.targets.attempt import AttemptContext
 
 USER_AGENT: Final = f"harebell/{__version__}"
@@ -31,17 +32,23 @@ _CROSS_ORIGIN_HEADERS: Final = _PUBLIC_HEADERS | _BODY_HEADERS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """One HTTP request. The Harebell headers of the attempt override the headers of the user."""
+    """One HTTP request. The Harebell headers of the attempt override the headers of the user.
+
+    The signature belongs to the body of this request, which a redirect may remove.
+    """
 
     method: str
     url: URL
     headers: CIMultiDict[str]
     attempt_headers: dict[str, str]
     body: bytes | None
+    signer: MessageSigner | None
 
     def all_headers(self) -> CIMultiDict[str]:
         merged = self.headers.copy()
         merged.update(self.attempt_headers)
+        if self.signer is not None:
+            merged.update(self.signer.headers(self.body or b""))
         return merged
 
 
@@ -58,6 +65,7 @@ def request_of(call: HttpCall, attempt: AttemptContext) -> HttpRequest:
         headers=headers,
         attempt_headers=attempt.headers(),
         body=call.body(),
+        signer=attempt.signer,
     )
 
 
@@ -66,6 +74,7 @@ def redirect_of(request: HttpRequest, status: int, location: str | None) -> Http
 
     As in browsers, the next request is a GET after 303, and after a POST with 301 or 302. Statuses
     307 and 308 keep method and body. Another origin receives no header that may contain a secret.
+    It also receives no signature, with which it could send the body to any receiver of the tenant.
 
     Raise `InvalidInput` for an invalid location.
     """
@@ -73,8 +82,10 @@ def redirect_of(request: HttpRequest, status: int, location: str | None) -> Http
         return None
     url = _parse_url(str(location), request.url)
     headers, method, body = request.headers, request.method, request.body
+    signer = request.signer
     if _origin(url) != _origin(request.url):
         url = url.with_user(None)
+        signer = None
         headers = _without(headers, set(map(str.lower, headers)) - _CROSS_ORIGIN_HEADERS)
     if _becomes_get(request.method, status):
         headers, method, body = _without(headers, _BODY_HEADERS), "GET", None
@@ -84,6 +95,7 @@ def redirect_of(request: HttpRequest, status: int, location: str | None) -> Http
         headers=headers,
         attempt_headers=request.attempt_headers,
         body=body,
+        signer=signer,
     )
 
 

@@ -161,4 +161,5 @@ def _context(attempt: AttemptContext, seconds: float) -> TaskContext:
         scheduled_for=attempt.ticket.scheduled_for,
         deadline=monotonic() + seconds,
         replay_number=attempt.ticket.replay_number,
+        tenant=attempt.ticket.run_spec.tenant,
     )

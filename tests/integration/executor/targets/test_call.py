@@ -7,7 +7,7 @@ from typing import Any
 
 import aio_pika
 import pytest
-from tests.fakes.attempts import attempt
+from tests.fakes.attempts import attempt, no_keys
 from tests.integration.executor.targets.servers import HttpServer
 
 from harebell.contract.target import (
@@ -75,6 +75,7 @@ async def targets(
         amqp=AmqpTargets(exchange.publish, [exchange.publish]),
         task=task,
         secrets=SecretResolver(SecretFiles(None)),
+        signer=no_keys(),
     )
     gate.set()
     task.close()

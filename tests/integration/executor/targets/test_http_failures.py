@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from tests.fakes.attempts import attempt
+from tests.fakes.attempts import attempt, no_keys
 from tests.integration.executor.targets.servers import (
     LOOPBACK,
     Conversation,
@@ -41,6 +41,7 @@ async def call(
         amqp=AmqpTargets(unused, []),
         task=TaskTargets({}),
         secrets=SecretResolver(SecretFiles(None)),
+        signer=no_keys(),
     )
     target = HttpTarget(http=parse(HttpCall, {"url": url, **fields}))
     return await call_target(target, attempt(), targets, seconds=seconds)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.fakes.attempts import attempt
+from tests.fakes.attempts import attempt, no_keys
 from tests.integration.executor.targets.servers import HttpServer
 
 from harebell.contract.message import parse
@@ -58,6 +58,7 @@ async def call(http: HttpTargets, directory: Path, target: Target) -> TargetOutc
         amqp=AmqpTargets(unused, [unused]),
         task=tasks,
         secrets=SecretResolver(SecretFiles(directory)),
+        signer=no_keys(),
     )
     try:
         return await call_target(target, attempt(), targets, seconds=SECONDS)
