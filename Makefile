@@ -16,7 +16,14 @@ quietly = output=$$($(1) 2>&1) || { printf '%s\n' "$$output"; exit 1; }
 tree = needed=$$($(BIN)/python -m tests.rig.broker_versions) && \
 	sh tests/rig/debian_root.sh $$needed
 
-.PHONY: help demo unit test test-all selection mutants chaos bench check down
+# The lock names the public index, also where the environment or a file names another one.
+INDEX := https://pypi.org/simple
+UV := env -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS \
+	UV_DEFAULT_INDEX=$(INDEX) $(BIN)/uv --quiet --no-config
+EXPORT := $(UV) export --frozen --format requirements.txt --no-emit-project --no-header
+AUDIT := $(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off
+
+.PHONY: help demo unit test test-all selection mutants chaos bench check lock sbom audit-packages down
 .NOTPARALLEL:
 
 help:
@@ -34,6 +41,11 @@ help:
 	@echo "                ONLY=stampede,http FULL=1 OUT=file"
 	@echo "                PEERS=1 also measures Celery and BullMQ, one after the other."
 	@echo "make check      Check lint, format, types and imports. Print only the failures."
+	@echo "make lock       Resolve the ranges of pyproject.toml again and write uv.lock and requirements."
+	@echo "                UPGRADE=1 selects the newest versions."
+	@echo "make sbom       Install the services from the lock and write dist/harebell.cdx.json."
+	@echo "make audit-packages"
+	@echo "                Compare the locked versions with the known vulnerabilities of PyPI."
 	@echo "make down       Stop the processes that make demo has started."
 
 demo:
@@ -90,6 +102,25 @@ check:
 	@$(call quietly,$(BIN)/ruff format --check)
 	@$(call quietly,$(BIN)/mypy)
 	@$(call quietly,$(BIN)/lint-imports)
+
+# A lock that is older than pyproject.toml stops the set-up, so only a missing uv causes the set-up.
+lock:
+	@[ -x $(BIN)/uv ] || $(SET_UP)
+	@$(UV) lock $(if $(UPGRADE),--upgrade)
+	@$(EXPORT) --no-dev --output-file requirements/services.txt >/dev/null
+	@$(EXPORT) --extra dev --output-file requirements/development.txt >/dev/null
+
+sbom:
+	@$(SET_UP)
+	@$(BIN)/python -m tests.tools.bill_of_materials dist/harebell.cdx.json
+
+# A package that the vulnerability service does not know or cannot answer for is a failure.
+audit-packages:
+	@$(SET_UP)
+	@for file in services development; do \
+		$(AUDIT) --requirement requirements/$$file.txt || { \
+		echo "The audit of requirements/$$file.txt failed: see the reason above." >&2; exit 1; }; \
+	done
 
 down:
 	@[ ! -x $(BIN)/harebell ] || $(BIN)/harebell dev stop

@@ -17,6 +17,7 @@ set -eu
 here=$(dirname "$0")
 PATH=$PATH:/usr/sbin:/sbin # rabbitmq-server is there, and the PATH of a normal user lacks both
 stamp=.venv/harebell-stamp
+pinned=requirements/development.txt # the export of uv.lock, which pip of any version can read
 policy=/usr/sbin/policy-rc.d
 policy_aside=$policy.before-harebell
 policy_mark='# put here by Harebell while it installs packages'
@@ -63,7 +64,7 @@ missing_packages() {
 
 # Print the inputs of the environment. A changed input causes a new installation.
 fingerprint() {
-    echo "$PWD ${PYTHON:-} $(cksum <pyproject.toml)"
+    echo "$PWD ${PYTHON:-} $(cksum <pyproject.toml) $(cksum <$pinned)"
 }
 
 environment_is_current() {
@@ -74,7 +75,7 @@ announce() {
     [ -z "$packages" ] ||
         echo "The script installs these Debian packages and starts no service:" $packages
     [ "$environment" = current ] ||
-        echo "The script installs the Python packages of pyproject.toml into .venv."
+        echo "The script installs the Python packages of uv.lock into .venv."
 }
 
 ask() {
@@ -114,6 +115,10 @@ install_packages() {
     trap - EXIT HUP INT TERM
 }
 
+install_python_packages() {
+    .venv/bin/python -m pip --quiet --disable-pip-version-check install "$@"
+}
+
 make_environment() {
     if [ -n "${PYTHON:-}" ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
         python=$(sh "$here/find_python.sh")
@@ -121,7 +126,11 @@ make_environment() {
             fail "No Python 3.11 or later was found that can create a virtual environment."
         "$python" -m venv --clear .venv
     fi
-    .venv/bin/python -m pip --quiet --disable-pip-version-check install --editable '.[dev]'
+    # Every file comes with its hash. A source package would bring build tools without a hash.
+    install_python_packages --require-hashes --only-binary :all: --requirement "$pinned"
+    install_python_packages --no-deps --no-build-isolation --editable .
+    .venv/bin/python -m pip check >/dev/null ||
+        fail "The lock lacks a package that pyproject.toml requires. Run make lock."
     fingerprint >"$stamp"
 }
 

@@ -148,7 +148,7 @@ async def test_tls_fails_when_the_certificate_is_self_signed(
     http: HttpTargets, raw_server: RawServer
 ) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(Path(__file__).parent / "self_signed.pem")
+    context.load_cert_chain(Path(__file__).parent / "test_self_signed.pem")
     listener = await asyncio.start_server(raw_server.handle, "127.0.0.1", 0, ssl=context)
 
     async with listener:
