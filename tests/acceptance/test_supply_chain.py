@@ -17,8 +17,6 @@ PUBLIC_HOSTS = {"files.pythonhosted.org", "pypi.org"}
 HASH = re.compile(r"sha256:[0-9a-f]{64}")
 PATH_OF_ENVIRONMENT = b"<environment>"
 
-pytestmark = pytest.mark.requirement("P14")
-
 
 def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run uv without a network and without the index of this machine."""
@@ -29,24 +27,26 @@ def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.requirement("P14")
 def test_lock_matches_the_ranges_of_the_project() -> None:
     result = uv("lock", "--check")
 
     assert result.returncode == 0, f"Run `make lock`.\n{result.stderr}"
 
 
+@pytest.mark.requirement("P14")
 @pytest.mark.parametrize(
     ("path", "extras"), [(SERVICES, ["--no-dev"]), (DEVELOPMENT, ["--extra", "dev"])]
 )
 def test_requirements_are_the_export_of_the_lock(path: Path, extras: list[str]) -> None:
-    result = uv(
-        *("export", "--frozen", "--format", "requirements.txt"),
-        *("--no-emit-project", "--no-header", *extras),
-    )
+    export = ["export", "--frozen", "--format", "requirements.txt", "--no-emit-project"]
+
+    result = uv(*export, "--no-header", *extras)
 
     assert result.stdout == path.read_text(), "Run `make lock`."
 
 
+@pytest.mark.requirement("P14")
 def test_lock_has_a_hash_for_each_file() -> None:
     lock = tomllib.loads((ROOT / "uv.lock").read_text())
     packages = [each for each in lock["package"] if each["name"] != "harebell"]
@@ -58,6 +58,7 @@ def test_lock_has_a_hash_for_each_file() -> None:
         assert all(HASH.fullmatch(each["hash"]) for each in files), package["name"]
 
 
+@pytest.mark.requirement("P14")
 @pytest.mark.parametrize("path", [ROOT / "uv.lock", SERVICES, DEVELOPMENT])
 def test_lock_names_no_host_except_the_public_index(path: Path) -> None:
     hosts = set(re.findall(r"\w+://([^/\s\"']+)", path.read_text()))
@@ -65,6 +66,7 @@ def test_lock_names_no_host_except_the_public_index(path: Path) -> None:
     assert hosts <= PUBLIC_HOSTS
 
 
+@pytest.mark.requirement("P14")
 @pytest.mark.long
 def test_two_installations_have_the_same_files_and_the_bill_lists_their_packages(
     tmp_path: Path,
