@@ -62,11 +62,12 @@ async def test_schedule_published_by_amqp_tools_calls_its_target_and_is_in_the_l
     command_of_test = command.replace(README_URL, target.url("hello")).replace(
         README_KEY, f"{tenant.name}.schedule.put"
     )
-    await shell('amqp-declare-queue --url "$HAREBELL_AMQP_URL" --queue mine', url)
+    mine = f"{tenant.name}.mine"
+    await shell(f'amqp-declare-queue --url "$HAREBELL_AMQP_URL" --queue {mine}', url)
 
-    await shell(f"{command_of_test} --reply-to mine", url)
+    await shell(f"{command_of_test} --reply-to {mine}", url)
     response: dict[str, Any] = json.loads(
-        await shell('amqp-consume --url "$HAREBELL_AMQP_URL" --queue mine --count 1 cat', url)
+        await shell(f'amqp-consume --url "$HAREBELL_AMQP_URL" --queue {mine} --count 1 cat', url)
     )
     (run,) = await tenant.until_runs(1, "succeeded")
 

@@ -39,6 +39,7 @@ FAILED: Final = 'harebell_attempts_total{outcome="failed"}'
 BREAKER: Final = 'harebell_breaker_open{downstream="http:acme.example"}'
 STATEMENTS: Final = "harebell_database_statement_seconds_count"
 ORPHANS: Final = "harebell_orphan_tickets_total"
+FOREIGN: Final = 'harebell_refused_messages_total{code="foreign_route"}'
 # The reasons of runs that did not run because a person changed, paused or ended something.
 REQUESTED: Final = {Reason.SUPERSEDED, Reason.PAUSED, Reason.CANCELLED, Reason.MANUAL}
 STEP_AT_100: Final = "0x99 20x9000"  # a counter that increases once, by 20
@@ -181,6 +182,10 @@ PAIRS: Final[dict[str, dict[str, Pair]]] = {
     "HarebellOrphanTickets": {
         "[10m]": until(699, {ORPHANS: STEP_AT_100}),
         "> 0": Pair(Probe(300, {ORPHANS: "0x300"}), Probe(300, {ORPHANS: "0x99 1x300"})),
+    },
+    "HarebellForeignMessages": {
+        "[10m]": until(699, {FOREIGN: STEP_AT_100}),
+        "> 0": Pair(Probe(300, {FOREIGN: "0x300"}), Probe(300, {FOREIGN: "0x99 1x300"})),
     },
 }
 

@@ -10,6 +10,7 @@ from tests.fakes.attempts import no_keys
 from tests.fakes.lane import NoAmqp, NoHttp
 from tests.fakes.ledger.ledger import open_client
 from tests.fakes.ledger.store import Store
+from tests.fakes.sender_check import open_sender_check
 from tests.simulation.bus import FakeBroker
 from tests.simulation.fake_broker_client import FakeConnection, FakeExecutorLiveness
 from tests.simulation.process import Process
@@ -24,6 +25,7 @@ from harebell.dlq_inspector.ingest import Ingester
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.service import GATHER_TIME as INGEST_GATHER_TIME
 from harebell.dlq_inspector.service import MAX_INGEST_BATCH, REQUEST_PREFETCH, RequestHandler
+from harebell.domain.sender import IdentityMode
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.executor.service import Executor
 from harebell.executor.targets.call import Targets
@@ -130,8 +132,14 @@ def service(role: str) -> Callable[[Serve], Main]:
 async def intake(resources: Resources, context: SimulatedContext) -> None:
     """Run `harebell.intake.service.serve` without queries."""
     # A reading of the CPU time would make the order of the tasks depend on the machine.
+    sender_check, rejection_events = open_sender_check(context.publisher, context.clock)
     command_handler = CommandHandler(
-        context.publisher, context.clock, IntakePolicy(), cpu=lambda: 0.0
+        publisher=context.publisher,
+        clock=context.clock,
+        policy=IntakePolicy(),
+        sender_check=sender_check,
+        rejection_events=rejection_events,
+        cpu=lambda: 0.0,
     )
     worker = partial(
         OrderedWorker,
@@ -189,6 +197,7 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
         horizon=TICKER_SETTINGS.horizon,
         wake=wake,
         on_saved=observe,
+        identity=IdentityMode.ROUTING_KEY,
     )
     liveness = FakeExecutorLiveness(resources.broker, resources.process)
     rescuer = Rescuer(
@@ -281,7 +290,11 @@ async def dlq_inspector(resources: Resources, context: SimulatedContext) -> None
         replay_worker=ReplayWorker(pool=pool, publisher=publisher, clock=clock),
     )
     request_handler = RequestHandler(
-        pool=pool, publisher=publisher, command_handler=command_handler
+        pool=pool,
+        publisher=publisher,
+        command_handler=command_handler,
+        sender_check=open_sender_check(publisher, clock)[0],
+        identity=IdentityMode.ROUTING_KEY,
     )
     worker = partial(OrderedWorker, acknowledger=context.acknowledger)
     dead_letters = Consumer(

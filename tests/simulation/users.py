@@ -114,6 +114,7 @@ class Users:
         """Send a command until it receives a response, and return the first response."""
         self.sent += 1
         name = f"user.{self.sent}"
+        reply_queue = f"{TENANT}.{name}"
         if schedule and verb in ("schedule.put", "schedule.resume"):  # its runs may start again
             self.invariants.cancelled.pop(schedule, None)
         response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -122,10 +123,10 @@ class Users:
             routing_key=message_key(TENANT, verb),
             body=orjson.dumps(body),
             message_id=name,
-            reply_to=name,
+            reply_to=reply_queue,
             correlation_id=name,
         )
-        self.broker.reply_handlers[name] = lambda reply: _set(response, orjson.loads(reply))
+        self.broker.reply_handlers[reply_queue] = lambda reply: _set(response, orjson.loads(reply))
         while not response.done():
             self.trace(f"user sends {verb} {_shorten(body)}")
             self.broker.publish(command)

@@ -15,6 +15,7 @@ from harebell.bootstrap.health import Health, serve_health
 from harebell.client.connection import HEARTBEAT, Connection, close, connect
 from harebell.contract import __version__
 from harebell.contract.errors import Transient
+from harebell.domain.sender import SenderPolicy
 from harebell.domain.tenant_policy import ANY, TenantPolicies
 from harebell.messaging.acknowledge import Acknowledger
 from harebell.messaging.publisher import Publisher
@@ -48,6 +49,19 @@ class ServiceContext:
     publisher: Publisher
     acknowledger: Acknowledger
     policies: PolicyKeeper
+
+    @property
+    def sender_policy(self) -> SenderPolicy:
+        """The rules about senders, which use the logins of the policies in force."""
+        return SenderPolicy(
+            mode=self.settings.identity_mode,
+            operators=self.settings.operators,
+            logins_of=self._logins_of,
+        )
+
+    def _logins_of(self, tenant: str) -> frozenset[str]:
+        """Return the logins of the policies in force at each call, because files are reloaded."""
+        return self.policies.current.logins(tenant)
 
     async def connect(self, heartbeat: int = HEARTBEAT) -> AbstractConnection:
         """Open a connection for consumers and declare the topology.

@@ -12,9 +12,9 @@ from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import ServiceContext, open_service
 from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommands
-from harebell.contract.errors import InvalidInput, Rejected
+from harebell.contract.errors import Rejected
 from harebell.contract.json_codec import decode_model, encode, encode_all
-from harebell.contract.message import Message, quoted
+from harebell.contract.message import Message
 from harebell.contract.responses import error_response
 from harebell.dlq_inspector.alert_monitor import AlertMonitor
 from harebell.dlq_inspector.commands import DeadLetterCommandHandler
@@ -23,10 +23,14 @@ from harebell.dlq_inspector.maintenance import run_maintenance
 from harebell.dlq_inspector.queries import answer_query
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.webhook import AlertSigner, Webhook
+from harebell.domain.reply_queue import can_reply_to
+from harebell.domain.sender import IdentityMode
 from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
 from harebell.messaging.consumer import Consumer, OrderedWorker
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.replies import can_reply_to, reply, send_reply
+from harebell.messaging.rejection_events import RejectionEvents
+from harebell.messaging.replies import reply, send_reply
+from harebell.messaging.sender_check import SenderCheck, is_foreign
 from harebell.messaging.topology.bus import ALERT, DEAD_LETTERS, DLQ
 from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import DlqInspectorSettings
@@ -48,7 +52,19 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
         command_handler = DeadLetterCommandHandler(
             pool=pool, publisher=publisher, clock=context.clock, replay_worker=replay_worker
         )
-        requests = RequestHandler(pool=pool, publisher=publisher, command_handler=command_handler)
+        sender_check = SenderCheck(
+            publisher=publisher,
+            clock=context.clock,
+            policy=context.sender_policy,
+            rejection_events=RejectionEvents(publisher),
+        )
+        requests = RequestHandler(
+            pool=pool,
+            publisher=publisher,
+            command_handler=command_handler,
+            sender_check=sender_check,
+            identity=settings.identity_mode,
+        )
         monitor = AlertMonitor(pool=pool, publisher=publisher, settings=settings)
         webhook = _webhook(context, settings)
         consumers = [
@@ -116,47 +132,52 @@ class RequestHandler:
         pool: asyncpg.Pool,
         publisher: Publisher,
         command_handler: DeadLetterCommandHandler,
+        sender_check: SenderCheck,
+        identity: IdentityMode,
     ) -> None:
         self._pool = pool
         self._publisher = publisher
         self._command_handler = command_handler
+        self._sender_check = sender_check
+        self._identity = identity
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
-        """Apply each command and answer each query, in order."""
+        """Apply each command and answer each query, in order.
+
+        Only intake may publish to the exchange of changes, and intake has checked the sender.
+        """
         for delivery in deliveries:
-            match delivery.message.exchange:
-                case amqp_names.CHANGES:
-                    await self._apply(decode_model(_ACCEPTED_COMMANDS, delivery.trusted_body))
-                case amqp_names.QUERIES:
-                    await self._answer(delivery)
-                case exchange:
-                    raise InvalidInput(
-                        f"The exchange must be {amqp_names.CHANGES} or {amqp_names.QUERIES}, "
-                        f"not {quoted(exchange)}."
-                    )
+            if delivery.message.exchange != amqp_names.CHANGES:
+                await self._answer(delivery)
+            elif not is_foreign(delivery, amqp_names.CHANGES):
+                await self._apply(decode_model(_ACCEPTED_COMMANDS, delivery.trusted_body))
         return [DONE] * len(deliveries)
 
     async def _apply(self, commands: AcceptedCommands) -> None:
         responses = await self._command_handler.apply(commands)
         body = encode(responses[0]) if commands.single else encode_all(responses)
-        await self._send_reply(commands.reply_to, commands.correlation_id, body)
+        if commands.reply_to and can_reply_to(commands.reply_to, commands.tenant, self._identity):
+            await self._send_reply(commands.reply_to, commands.correlation_id, body)
 
     async def _answer(self, delivery: Delivery) -> None:
-        tenant, verb = amqp_names.split_key(delivery.routing_key)
+        try:
+            sender = self._sender_check.sender_of(delivery, amqp_names.QUERIES)
+        except Rejected as error:
+            await self._sender_check.refuse(delivery, error)
+            return
+        _, verb = amqp_names.split_key(delivery.routing_key)
         response: Message
         try:
             response = await answer_query(
-                self._pool, tenant=tenant, verb=verb, body=delivery.trusted_body
+                self._pool, tenant=sender.tenant, verb=verb, body=delivery.trusted_body
             )
         except Rejected as error:
             response = error_response(error)
         message = delivery.message
-        await self._send_reply(message.reply_to, message.correlation_id, encode(response))
+        if message.reply_to:
+            await self._send_reply(message.reply_to, message.correlation_id, encode(response))
 
-    async def _send_reply(
-        self, reply_to: str | None, correlation_id: str | None, body: bytes
-    ) -> None:
-        if reply_to is not None and can_reply_to(reply_to):
-            message_id = f"{correlation_id}/response"
-            outgoing = reply(reply_to, correlation_id, body, message_id=message_id)
-            await send_reply(self._publisher, outgoing)
+    async def _send_reply(self, reply_to: str, correlation_id: str | None, body: bytes) -> None:
+        message_id = f"{correlation_id}/response"
+        outgoing = reply(reply_to, correlation_id, body, message_id=message_id)
+        await send_reply(self._publisher, outgoing)

@@ -15,6 +15,9 @@
 * retry                the next step after a failed attempt
 * time_text            times in sentences for people
 * reason_text          the text of each reason
+* sender               the sender of a command or a query, and the codes of its refusal
+* reply_queue          the queues to which replies may go
+* event_budget         the number of rejection events that a tenant may cause
 * webhook_signature    keys, signatures and verification of Standard Webhooks
 * url_policy           the addresses that HTTP targets may reach
 * tenant_policy        the tenant policies of an installation

@@ -11,6 +11,8 @@ from harebell.intake.commands.rules import IntakePolicy
 from harebell.intake.queries.handler import QueryHandler
 from harebell.intake.queries.store import IntakeStore
 from harebell.messaging.consumer import ConcurrentWorker, Consumer, OrderedWorker
+from harebell.messaging.rejection_events import RejectionEvents
+from harebell.messaging.sender_check import SenderCheck
 from harebell.messaging.topology.bus import INTAKE, QUERY
 from harebell.runtime.settings import IntakeSettings
 from harebell.storage.engine import open_engine
@@ -28,14 +30,28 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
         bounds=settings.pool_bounds,
     )
     async with open_service(settings, "intake", stop) as context:
+        rejection_events = RejectionEvents(context.publisher)
+        sender_check = SenderCheck(
+            publisher=context.publisher,
+            clock=context.clock,
+            policy=context.sender_policy,
+            rejection_events=rejection_events,
+        )
         targets = TargetPolicy(settings.allowed_networks, settings.known_tasks)
         policy = IntakePolicy(targets, settings.default_when)
-        command_handler = CommandHandler(context.publisher, context.clock, policy)
+        command_handler = CommandHandler(
+            publisher=context.publisher,
+            clock=context.clock,
+            policy=policy,
+            sender_check=sender_check,
+            rejection_events=rejection_events,
+        )
         query_handler = QueryHandler(
             publisher=context.publisher,
             clock=context.clock,
             store=IntakeStore(engine),
             target_policy=targets,
+            sender_check=sender_check,
         )
         commands = Consumer(
             INTAKE.name,

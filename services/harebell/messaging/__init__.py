@@ -10,9 +10,11 @@
 * consumer             consumers that reconnect, and their workers
 * acknowledge          retries of handlers, and the only acknowledgements
 * exclusive_consumer   consumers of queues that belong to one instance
+* sender_check         the check of the sender, the route and the reply queue of a message
+* rejection_events     events of rejections, within the budget of each tenant
 * replies              responses to the senders of commands and queries
 * dead_letters         messages that no service can process
 * run_events           events, stop requests and dead letters of runs
 * event_publisher      publishing and counting of events
-* metrics              counters of ended runs and attempts
+* metrics              counters of ended runs, attempts and refused messages
 """

@@ -1,11 +1,13 @@
-"""Metrics of ended runs and attempts, counted where their events are published."""
+"""Metrics of ended runs, of attempts and of refused messages."""
 
 from typing import Final
 
 from prometheus_client import Counter, Histogram
 
+from harebell.domain.reply_queue import INVALID_REPLY_TO
 from harebell.domain.retry import LEASE_EXPIRED
 from harebell.domain.run_states import FAILED, SUCCEEDED, Reason, RunState
+from harebell.domain.sender import FOREIGN_ROUTE, NOT_YOUR_TENANT
 
 DURATION_BUCKETS: Final = (
     0.005,
@@ -38,9 +40,21 @@ ATTEMPT_DURATION: Final = Histogram(
     buckets=DURATION_BUCKETS,
 )
 
+REFUSED_MESSAGES: Final = Counter(
+    "harebell_refused_messages_total",
+    "Messages that a service refused for their sender, their route or their reply queue.",
+    ["code"],
+)
+OMITTED_EVENTS: Final = Counter(
+    "harebell_omitted_events_total",
+    "Events of rejections that exceeded the budget of their tenant and were not published.",
+)
+
 # Prometheus cannot compute the rate of a series from its first sample. Each series exists at start.
 for _outcome in (SUCCEEDED, FAILED, LEASE_EXPIRED):
     ATTEMPTS.labels(_outcome)
+for _code in (FOREIGN_ROUTE, NOT_YOUR_TENANT, INVALID_REPLY_TO):
+    REFUSED_MESSAGES.labels(_code)
 for _state in (RunState.SKIPPED, RunState.CANCELLED, RunState.EXPIRED, RunState.UNRESOLVED):
     for _reason in Reason:
         RUNS.labels(_state, _reason)

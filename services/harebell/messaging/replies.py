@@ -9,8 +9,6 @@ from harebell.contract.errors import BrokerUnavailable, Unroutable
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 
 DEFAULT_EXCHANGE: Final = ""
-# A consumer of Harebell would take a reply in one of these queues for an internal message.
-OWN_QUEUE_PREFIX: Final = "harebell."
 
 log = structlog.get_logger()
 
@@ -27,11 +25,6 @@ def reply(
         message_id=message_id,
         correlation_id=correlation_id,
     )
-
-
-def can_reply_to(reply_to: str | None) -> bool:
-    """Return whether `reply_to` names a queue that does not belong to Harebell."""
-    return bool(reply_to) and not str(reply_to).startswith(OWN_QUEUE_PREFIX)
 
 
 async def send_reply(publisher: Publisher, outgoing: OutgoingMessage) -> None:

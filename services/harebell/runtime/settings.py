@@ -30,6 +30,7 @@ from harebell.contract.schedule import DEFAULT_POOL, MAX_SIGNING_KEYS
 from harebell.contract.secret import SecretName
 from harebell.contract.types import Duration, Interval, PoolName, duration_text
 from harebell.domain.default_schedule import DefaultWhen
+from harebell.domain.sender import DEFAULT_OPERATORS, IdentityMode
 
 PREFIX: Final = "HAREBELL_"
 FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE is the path of a file with the value
@@ -122,6 +123,10 @@ class ServiceSettings(BaseModel):
     topology_mode: Literal["declare", "check"] = "declare"
     secrets_dir: Path | None = None  # contains one file <tenant>/<name> for each secret
     tenants_file: Path | None = None  # the tenant policies, which a service reads again
+    # None: `verified` where the topology mode is `check`, and `routing_key` otherwise.
+    identity: Annotated[IdentityMode | None, Field(validate_default=True)] = None
+    # Logins that may act for every tenant and give the orders of the operators.
+    operators: Annotated[frozenset[str], BeforeValidator(_parse_names)] = DEFAULT_OPERATORS
     failpoint: str | None = None  # for tests: ticker.before_commit:kill
 
     @classmethod
@@ -137,6 +142,24 @@ class ServiceSettings(BaseModel):
             reason = f"The minimum must not exceed {PREFIX}DATABASE_POOL_MAX, which is {max_size}."
             raise invalid("invalid_setting", reason)
         return min_size
+
+    @field_validator("identity")
+    @classmethod
+    def _check_identity(cls, mode: IdentityMode | None, info: ValidationInfo) -> IdentityMode:
+        """Return the mode. A prepared broker has several tenants, so it requires `verified`."""
+        is_check = info.data.get("topology_mode") == "check"
+        if is_check and mode is IdentityMode.ROUTING_KEY:
+            reason = (
+                f"The identity must be {IdentityMode.VERIFIED} where {PREFIX}TOPOLOGY_MODE is "
+                f"check, not {mode}, because a routing key proves no tenant."
+            )
+            raise invalid("invalid_setting", reason)
+        return mode or (IdentityMode.VERIFIED if is_check else IdentityMode.ROUTING_KEY)
+
+    @property
+    def identity_mode(self) -> IdentityMode:
+        """The mode that applies, which the validator has set."""
+        return self.identity or IdentityMode.VERIFIED
 
     @property
     def pool_bounds(self) -> PoolBounds:

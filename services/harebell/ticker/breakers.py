@@ -31,10 +31,13 @@ from harebell.contract.json_codec import decode_model, encode, encode_all, list_
 from harebell.contract.message import parse
 from harebell.contract.responses import ErrorResponse, error_response
 from harebell.contract.types import instant_text
+from harebell.domain.reply_queue import can_reply_to
+from harebell.domain.sender import IdentityMode
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import OutgoingMessage, Publisher
-from harebell.messaging.replies import can_reply_to, reply, send_reply
+from harebell.messaging.replies import reply, send_reply
+from harebell.messaging.sender_check import is_foreign
 from harebell.messaging.topology.bus import BREAKER_SNAPSHOT_KEY
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
@@ -44,6 +47,8 @@ BROADCAST_INTERVAL: Final = 30.0  # seconds between snapshots without a change
 
 FORCED_EVENT: Final = "breaker.forced"
 RESET_EVENT: Final = "breaker.reset"
+# The exchanges that are bound to the queue, and to which no tenant may publish.
+EXCHANGES: Final = frozenset({amqp_names.CHANGES, amqp_names.CONTROL, amqp_names.EVENTS})
 
 _ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
 _EVENTS: Final = list_adapter(Event)
@@ -63,12 +68,16 @@ class BreakerRecorder:
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
+    identity: IdentityMode
     _broadcast_requested: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Apply commands, record reported states and broadcast a snapshot on request."""
         for delivery in deliveries:
-            match delivery.message.exchange:
+            exchange = delivery.message.exchange
+            if is_foreign(delivery, exchange if exchange in EXCHANGES else amqp_names.CHANGES):
+                continue
+            match exchange:
                 case amqp_names.CHANGES:
                     message = decode_model(_ACCEPTED_COMMANDS, delivery.trusted_body)
                     await self._apply_commands(message)
@@ -117,7 +126,9 @@ class BreakerRecorder:
     async def _apply_commands(self, message: AcceptedCommands) -> None:
         results = [await self._apply_item(message, item) for item in message.items]
         self._broadcast_requested.set()
-        if message.reply_to is None or not can_reply_to(message.reply_to):
+        if message.reply_to is None or not can_reply_to(
+            message.reply_to, message.tenant, self.identity
+        ):
             return
         body = encode(results[0]) if message.single else encode_all(results)
         await send_reply(

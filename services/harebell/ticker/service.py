@@ -73,6 +73,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             horizon=settings.horizon,
             wake=wake,
             on_saved=observe,
+            identity=settings.identity_mode,
         )
         rescuer = Rescuer(
             pool=pool,
@@ -81,7 +82,9 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             liveness=liveness,
             request_reconciliation=reconciler.request,
         )
-        recorder = BreakerRecorder(pool=pool, publisher=publisher, clock=clock)
+        recorder = BreakerRecorder(
+            pool=pool, publisher=publisher, clock=clock, identity=settings.identity_mode
+        )
         worker = partial(
             OrderedWorker,
             acknowledger=context.acknowledger,

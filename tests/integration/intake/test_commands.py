@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.integration.intake.conftest import IntakeBus
 
+from harebell.contract import amqp_names
 from harebell.contract.commands import SchedulePut
 from harebell.contract.ids import schedule_id
 from harebell.messaging.topology.bus import DLQ
@@ -118,7 +119,7 @@ async def test_dead_letter_command_reaches_the_dlq_inspector(intake: IntakeBus) 
 
 
 async def test_reply_queue_that_does_not_exist_delays_no_other_reply(intake: IntakeBus) -> None:
-    await intake.send("schedule.put", INVALID, reply_to="gone")
+    await intake.send("schedule.put", INVALID, reply_to="acme.gone")
     await intake.send("schedule.put", INVALID, correlation_id="c-2")
 
     response = await intake.next_response()
@@ -126,13 +127,20 @@ async def test_reply_queue_that_does_not_exist_delays_no_other_reply(intake: Int
     assert response["error"]["code"] == "invalid_cron"
 
 
-async def test_intake_sends_no_response_to_a_queue_of_harebell(intake: IntakeBus) -> None:
-    await intake.send("schedule.put", INVALID, reply_to="harebell.ticker")
-    await intake.send("schedule.put", DAILY, reply_to="harebell.dead")
+@pytest.mark.parametrize("queue", ["harebell.ticker", "umbrella.answers", "orders", "acme"])
+@pytest.mark.parametrize("exchange", [amqp_names.COMMANDS, amqp_names.QUERIES])
+async def test_reply_queue_of_another_owner_causes_an_event_and_no_response(
+    queue: str, exchange: str, intake: IntakeBus
+) -> None:
+    verb = "schedule.put" if exchange == amqp_names.COMMANDS else "schedule.list"
+    await intake.send(verb, DAILY, exchange=exchange, reply_to=queue)
 
-    commands = await intake.next_commands()
+    (event,) = await intake.next_events()
 
-    assert commands.reply_to is None
+    assert event["source"] == "/harebell/acme"
+    assert event["subject"] == verb
+    assert event["data"]["error"]["code"] == "invalid_reply_to"
+    assert event["data"]["error"]["field"] == "reply_to"
     assert await intake.message_counts() == {}
 
 

@@ -291,7 +291,7 @@ async def test_query_that_is_not_json_gets_a_response_and_becomes_a_dead_letter(
 
 async def test_query_without_a_reply_queue_delays_no_other_query(intake: IntakeBus) -> None:
     await intake.send("schedule.list", {}, exchange=amqp_names.QUERIES, reply_to=None)
-    await intake.send("schedule.list", {}, exchange=amqp_names.QUERIES, reply_to="gone")
+    await intake.send("schedule.list", {}, exchange=amqp_names.QUERIES, reply_to="acme.gone")
 
     response = await intake.query("schedule.list", {})
 

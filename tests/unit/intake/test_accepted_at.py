@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from tests.fakes.publisher import FakePublisher
 from tests.fakes.schedules import TASK
+from tests.fakes.sender_check import open_sender_check
 from tests.fakes.tickets import after
 
 from harebell.contract.accepted_commands import AcceptedCommands
@@ -35,6 +36,7 @@ def put() -> Delivery:
         user_id=None,
         type=None,
         exchange="harebell.commands",
+        headers={},
     )
     return Delivery(cast("Any", message), "harebell.intake")
 
@@ -42,7 +44,14 @@ def put() -> Delivery:
 async def test_time_of_acceptance_never_moves_back_with_the_clock() -> None:
     publisher = FakePublisher()
     clock = SteppingClock(after(10), after(5), after(20))
-    handler = CommandHandler(publisher, cast("Any", clock), IntakePolicy())
+    sender_check, rejection_events = open_sender_check(publisher, clock)
+    handler = CommandHandler(
+        publisher=publisher,
+        clock=cast("Any", clock),
+        policy=IntakePolicy(),
+        sender_check=sender_check,
+        rejection_events=rejection_events,
+    )
 
     for _ in range(3):
         await handler.handle([put()])

@@ -12,7 +12,8 @@ from harebell.contract.commands import SchedulePut
 from harebell.contract.ids import RunKey, schedule_id, schedule_id_of_request
 from harebell.contract.json_codec import encode
 from harebell.domain.default_schedule import DefaultWhen
-from harebell.intake.commands.check import UNKNOWN_TENANT, IncomingRequest, check
+from harebell.domain.sender import UNKNOWN_TENANT, Sender
+from harebell.intake.commands.check import IncomingRequest, check
 from harebell.intake.commands.rules import IntakePolicy
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
@@ -95,7 +96,7 @@ def test_actor_and_reply_address_are_properties_of_the_message() -> None:
         body=orjson.dumps(WITH_KEY),
         reply_to="responses",
         correlation_id="c-1",
-        user_id="ann",
+        sender=Sender(login="ann", tenant="acme"),
     )
 
     commands = check(request, accepted_at=NOW).accepted

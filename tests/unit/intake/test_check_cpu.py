@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from tests.fakes.publisher import FakePublisher
 from tests.fakes.schedules import TASK
+from tests.fakes.sender_check import open_sender_check
 from tests.fakes.tickets import after
 
 from harebell.contract.accepted_commands import AcceptedCommands
@@ -39,10 +40,14 @@ def put(items: int) -> Delivery:
 
 def handler(publisher: FakePublisher, seconds_per_item: float) -> CommandHandler:
     readings = count()
+    clock = SimpleNamespace(now=lambda: after(0))
+    sender_check, rejection_events = open_sender_check(publisher, clock)
     return CommandHandler(
         publisher,
-        cast("Any", SimpleNamespace(now=lambda: after(0))),
+        cast("Any", clock),
         IntakePolicy(),
+        sender_check=sender_check,
+        rejection_events=rejection_events,
         cpu=lambda: next(readings) * seconds_per_item,
     )
 

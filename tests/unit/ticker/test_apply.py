@@ -17,6 +17,7 @@ from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommand
 from harebell.contract.commands import SCHEDULE_COMMANDS
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.ids import schedule_id
+from harebell.domain.sender import IdentityMode
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import database_time
 from harebell.ticker.commands.apply import CommandApplier
@@ -49,6 +50,7 @@ class ApplierHarness:
             horizon=HORIZON,
             wake=asyncio.Event(),
             on_saved=lambda _: None,
+            identity=IdentityMode.VERIFIED,
         )
 
     async def apply(self, *commands: tuple[str, str, dict[str, Any]]) -> list[bytes]:

@@ -12,7 +12,7 @@ from pamqp.header import ContentHeader
 from tests.fakes.tickets import NINE
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
-from harebell.contract.amqp_names import message_type
+from harebell.contract.amqp_names import CHANGES, CHANGES_SCHEDULE, message_type
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.json_codec import encode
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery
@@ -25,7 +25,7 @@ from harebell.ticker.store.save import SaveResult
 def delivery(body: bytes) -> Delivery:
     properties = Basic.Properties(message_type=message_type("accepted_commands"))
     delivered = DeliveredMessage(
-        delivery=Basic.Deliver("tag", 1, exchange="", routing_key="harebell.ticker"),
+        delivery=Basic.Deliver("tag", 1, exchange=CHANGES, routing_key=CHANGES_SCHEDULE),
         header=ContentHeader(properties=properties),
         body=body,
         channel=None,  # type: ignore[arg-type]  # nothing is acknowledged here

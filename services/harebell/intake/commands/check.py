@@ -6,10 +6,9 @@ from datetime import datetime
 from typing import Final
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
-from harebell.contract.amqp_names import OPERATIONS_TENANT, check_version, message_key, split_key
+from harebell.contract.amqp_names import OPERATIONS_TENANT, check_version, message_key
 from harebell.contract.breakers import BREAKER_COMMANDS
 from harebell.contract.command_base import CommandBase
 from harebell.contract.commands import COMMANDS, MAX_BODY, MAX_ITEM, MAX_ITEMS
@@ -17,18 +16,16 @@ from harebell.contract.errors import InvalidInput, NotAllowed, Rejected
 from harebell.contract.json_codec import decode
 from harebell.contract.message import parse, quoted
 from harebell.contract.responses import ErrorDetail, ErrorResponse, error_response
-from harebell.contract.types import Json, Tenant
+from harebell.contract.types import Json
+from harebell.domain.sender import UNKNOWN_TENANT, Sender, parse_routing_key
 from harebell.intake.commands.request_ids import CommandPosition, request_id_of, schedule_id_of
 from harebell.intake.commands.rules import IntakePolicy, check_command, with_defaults
 
 NOT_JSON: Final = "not_json"
 TOO_EXPENSIVE: Final = "too_expensive"
-UNKNOWN_TENANT: Final = "_unknown"  # no tenant can use this name
 MAX_KEY_SHOWN: Final = 256  # characters of the key of a rejected item that its event contains
 
 DEFAULT_POLICY: Final = IntakePolicy()
-
-_TENANT: Final[TypeAdapter[str]] = TypeAdapter(Tenant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +37,7 @@ class IncomingRequest:
     message_id: str | None = None
     reply_to: str | None = None  # null if the message needs no response
     correlation_id: str | None = None
-    user_id: str | None = None  # verified by the broker
+    sender: Sender | None = None  # null if no gate has checked the message
     type: str | None = None
 
 
@@ -135,7 +132,7 @@ def check_steps(
     accepted = AcceptedCommands(
         tenant=tenant,
         verb=verb,
-        actor=request.user_id,
+        actor=None if request.sender is None else request.sender.login,
         accepted_at=accepted_at,
         reply_to=request.reply_to,
         correlation_id=request.correlation_id,
@@ -149,15 +146,6 @@ def too_expensive(seconds: float) -> InvalidInput:
     """Return the error of a message whose check needs too much CPU time."""
     reason = f"The check of the message must need at most {seconds:g} s of CPU time, not more."
     return InvalidInput(reason, code=TOO_EXPENSIVE)
-
-
-def parse_routing_key(routing_key: str) -> tuple[str, str]:
-    """Return the tenant and the verb. An invalid tenant becomes `UNKNOWN_TENANT`."""
-    tenant, verb = split_key(routing_key)
-    try:
-        return _TENANT.validate_python(tenant), verb
-    except ValidationError:
-        return UNKNOWN_TENANT, verb
 
 
 def check_tenant(tenant: str) -> None:

@@ -7,7 +7,10 @@ from typing import Final
 
 import structlog
 
+from harebell.contract import amqp_names
 from harebell.contract.commands import COMMANDS
+from harebell.contract.errors import Rejected
+from harebell.domain.sender import Sender
 from harebell.intake.commands.check import (
     CheckResult,
     IncomingRequest,
@@ -16,15 +19,15 @@ from harebell.intake.commands.check import (
 )
 from harebell.intake.commands.publish import (
     accepted_commands_message,
-    message_id_of,
     rejection_events,
     rejection_reply,
 )
 from harebell.intake.commands.rules import IntakePolicy
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
-from harebell.messaging.event_publisher import publish_events
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.replies import can_reply_to, send_reply
+from harebell.messaging.rejection_events import RejectionEvents
+from harebell.messaging.replies import send_reply
+from harebell.messaging.sender_check import SenderCheck, stable_message_id
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
 from harebell.runtime.clock import Clock, thread_cpu
@@ -44,12 +47,16 @@ class CommandHandler:
         clock: Clock,
         policy: IntakePolicy,
         *,
+        sender_check: SenderCheck,
+        rejection_events: RejectionEvents,
         cpu: Callable[[], float] = thread_cpu,
     ) -> None:
         self._publisher = publisher
         self._cpu = cpu
         self._clock = clock
         self._policy = policy
+        self._sender_check = sender_check
+        self._rejection_events = rejection_events
         self._accepted_at: datetime | None = None
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
@@ -59,11 +66,12 @@ class CommandHandler:
         The receivers recognise a repeated request by its id.
         """
         accepted_at = self._next_accepted_at()
-        messages: list[tuple[str, CheckResult]] = []
-        for delivery in deliveries:
-            request = read_request(delivery)
-            result = await self._check(request, accepted_at)
-            messages.append((message_id_of(request), result))
+        results = [await self._admit(delivery, accepted_at) for delivery in deliveries]
+        messages = [
+            (stable_message_id(delivery), result)
+            for delivery, result in zip(deliveries, results, strict=True)
+            if isinstance(result, CheckResult)
+        ]
         await failpoint.reach("intake.before_publish")
         await self._publisher.publish_all(
             accepted_commands_message(result.accepted, message_id=message_id)
@@ -72,9 +80,24 @@ class CommandHandler:
         )
         await failpoint.reach("intake.after_publish")
         await self._publish_rejections(messages)
+        await asyncio.gather(
+            *(
+                self._sender_check.refuse(delivery, result)
+                for delivery, result in zip(deliveries, results, strict=True)
+                if isinstance(result, Rejected)
+            )
+        )
         for _, result in messages:
             _record(result)
-        return [_outcome(result) for _, result in messages]
+        return [_outcome(result) for result in results]
+
+    async def _admit(self, delivery: Delivery, accepted_at: datetime) -> CheckResult | Rejected:
+        """Return the checked items, or the error of a delivery that the check refuses."""
+        try:
+            sender = self._sender_check.sender_of(delivery, amqp_names.COMMANDS)
+        except Rejected as error:
+            return error
+        return await self._check(read_request(delivery, sender), accepted_at)
 
     async def _check(self, request: IncomingRequest, accepted_at: datetime) -> CheckResult:
         """Check a message within its bound of CPU time, and let other tasks run in between.
@@ -111,32 +134,29 @@ class CommandHandler:
         await asyncio.gather(
             *(send_reply(self._publisher, reply) for reply in replies if reply is not None)
         )
-        await publish_events(
-            self._publisher,
-            (
-                event
-                for message_id, result in messages
-                for event in rejection_events(result, message_id=message_id)
-            ),
+        await self._rejection_events.publish(
+            event
+            for message_id, result in messages
+            for event in rejection_events(result, message_id=message_id)
         )
 
 
-def read_request(delivery: Delivery) -> IncomingRequest:
-    """Return the body and the properties that intake reads from a delivery."""
+def read_request(delivery: Delivery, sender: Sender) -> IncomingRequest:
+    """Return the body and the properties that intake reads from an admitted delivery."""
     message = delivery.message
     return IncomingRequest(
         routing_key=delivery.routing_key,
         body=delivery.body,
         message_id=delivery.message_id,
-        reply_to=message.reply_to if can_reply_to(message.reply_to) else None,
+        reply_to=message.reply_to or None,
         correlation_id=message.correlation_id,
-        user_id=message.user_id,
+        sender=sender,
         type=message.type,
     )
 
 
-def _outcome(result: CheckResult) -> Outcome:
-    error = result.not_json_error
+def _outcome(result: CheckResult | Rejected) -> Outcome:
+    error = None if isinstance(result, Rejected) else result.not_json_error
     return DONE if error is None else DeadLettered(error.code, error.reason)
 
 

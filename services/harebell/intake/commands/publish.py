@@ -1,8 +1,6 @@
 """The messages that intake publishes: accepted commands, and replies and events of rejections."""
 
 from collections.abc import Iterator
-from hashlib import sha256
-from typing import Final
 
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.contract.amqp_names import (
@@ -16,18 +14,11 @@ from harebell.contract.breakers import BREAKER_COMMANDS
 from harebell.contract.commands import DEAD_LETTER_COMMANDS
 from harebell.contract.events import ScheduleEventData, make_event
 from harebell.contract.json_codec import encode, encode_all
-from harebell.intake.commands.check import CheckResult, IncomingRequest, RejectedItem
+from harebell.intake.commands.check import CheckResult, RejectedItem
 from harebell.messaging.event_publisher import OutgoingEvent
 from harebell.messaging.publisher import OutgoingMessage
 from harebell.messaging.replies import reply
-
-REJECTED: Final = "schedule.rejected"
-DIGEST_LENGTH: Final = 32  # hexadecimal digits
-
-
-def message_id_of(request: IncomingRequest) -> str:
-    """Return the message id, or an id that is the same for each repeat of the message."""
-    return request.message_id or _digest(request.routing_key.encode(), request.body)
+from harebell.messaging.sender_check import REJECTED, digest
 
 
 def accepted_commands_message(commands: AcceptedCommands, *, message_id: str) -> OutgoingMessage:
@@ -57,9 +48,9 @@ def rejection_reply(result: CheckResult, *, message_id: str) -> OutgoingMessage 
 
 def rejection_events(result: CheckResult, *, message_id: str) -> Iterator[OutgoingEvent]:
     """Yield one event for each rejected item, with ids that a repeat of the message repeats."""
-    digest = _digest(message_id.encode())  # a message id may be too long for an id with a suffix
+    prefix = digest(message_id.encode())  # a message id may be too long for an id with a suffix
     for rejection in result.rejections:
-        yield _rejection_event(result.accepted, rejection, f"{digest}/{rejection.index}")
+        yield _rejection_event(result.accepted, rejection, f"{prefix}/{rejection.index}")
 
 
 def _changes_key(verb: str) -> str:
@@ -85,7 +76,3 @@ def _rejection_event(
         at=accepted.accepted_at,
     )
     return OutgoingEvent(accepted.tenant, REJECTED, event)
-
-
-def _digest(*parts: bytes) -> str:
-    return sha256(b"\0".join(parts)).hexdigest()[:DIGEST_LENGTH]

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final, assert_never
 from uuid import UUID
 
-from harebell.contract.amqp_names import check_version
+from harebell.contract.amqp_names import QUERIES, check_version
 from harebell.contract.errors import NotFound, Rejected
 from harebell.contract.ids import RunKey, schedule_id
 from harebell.contract.json_codec import encode
@@ -34,16 +34,11 @@ from harebell.contract.views import (
 )
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.run_states import RETENTION, ScheduleState
+from harebell.domain.sender import parse_routing_key
 from harebell.domain.validation import prefixing_field
-from harebell.intake.commands.check import (
-    NOT_JSON,
-    IncomingRequest,
-    check_tenant,
-    parse_routing_key,
-)
+from harebell.intake.commands.check import NOT_JSON, IncomingRequest, check_tenant
 from harebell.intake.commands.definition import TargetPolicy, check_definition
 from harebell.intake.commands.handler import read_request
-from harebell.intake.commands.publish import message_id_of
 from harebell.intake.queries.parse import IntakeQuery, parse_query
 from harebell.intake.queries.schedule_history import ScheduleHistory, next_planned_time
 from harebell.intake.queries.store import IntakeStore
@@ -61,6 +56,7 @@ from harebell.intake.queries.why import explain, explanation_view, preview_view
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.replies import reply, send_reply
+from harebell.messaging.sender_check import SenderCheck, stable_message_id
 from harebell.runtime.clock import Clock
 
 RUN_LIST_PERIOD: Final = timedelta(hours=24)  # of `run.list` without `since` and `until`
@@ -71,19 +67,31 @@ class QueryHandler:
     """The handler that answers queries concurrently and publishes their replies."""
 
     def __init__(
-        self, *, publisher: Publisher, clock: Clock, store: IntakeStore, target_policy: TargetPolicy
+        self,
+        *,
+        publisher: Publisher,
+        clock: Clock,
+        store: IntakeStore,
+        target_policy: TargetPolicy,
+        sender_check: SenderCheck,
     ) -> None:
         self._publisher = publisher
         self._clock = clock
         self._store = store
         self._target_policy = target_policy
+        self._sender_check = sender_check
 
     async def handle(self, delivery: Delivery) -> Outcome:
         """Send the response of one query.
 
         A query without `reply_to` has no reply. A body that is not JSON becomes a dead letter.
         """
-        request = read_request(delivery)
+        try:
+            sender = self._sender_check.sender_of(delivery, QUERIES)
+        except Rejected as error:
+            await self._sender_check.refuse(delivery, error)
+            return DONE
+        request = read_request(delivery, sender)
         outcome: Outcome = DONE
         try:
             response = await self._response(request)
@@ -96,7 +104,7 @@ class QueryHandler:
                 request.reply_to,
                 request.correlation_id,
                 encode(response),
-                message_id=message_id_of(request),
+                message_id=stable_message_id(delivery),
             )
             await send_reply(self._publisher, outgoing)
         return outcome

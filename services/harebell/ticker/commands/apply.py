@@ -14,6 +14,7 @@ import structlog
 from harebell.contract.commands import MAX_BULK_SCHEDULES, BulkCommand
 from harebell.contract.errors import InvalidInput, NotFound, Rejected
 from harebell.contract.responses import BulkResponse
+from harebell.domain.sender import IdentityMode
 from harebell.messaging.acknowledge import Delivery, Outcome
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader
@@ -68,6 +69,7 @@ class CommandApplier:
     horizon: timedelta
     wake: asyncio.Event
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
+    identity: IdentityMode
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Apply the deliveries in batches and return one outcome for each delivery.
@@ -143,6 +145,7 @@ class CommandApplier:
                 applied.unit,
                 saved=applied.saved,
                 now=applied.applied_at,
+                identity=self.identity,
             )
 
 

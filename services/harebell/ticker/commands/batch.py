@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import TypeAdapter
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
+from harebell.contract.amqp_names import CHANGES
 from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
 from harebell.contract.errors import InvalidInput, Rejected
 from harebell.contract.ids import RunKey
@@ -16,6 +17,7 @@ from harebell.contract.json_codec import decode_model, encode
 from harebell.contract.message import parse
 from harebell.contract.responses import ErrorResponse, error_response
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
+from harebell.messaging.sender_check import is_foreign
 from harebell.ticker.commands.handlers import CommandContext, Response
 from harebell.ticker.store.command_results import CommandKey
 
@@ -92,9 +94,13 @@ async def read_batches(deliveries: Sequence[Delivery]) -> AsyncIterator[CommandB
     """Yield batches in the order of the deliveries.
 
     A delivery that is not a message of accepted commands becomes a dead letter.
+    A delivery that intake has not published is refused.
     """
     batch, size = CommandBatch(), 0
     for delivery in deliveries:
+        if is_foreign(delivery, CHANGES):
+            batch.outcomes.append(DONE)
+            continue
         try:
             message = decode_model(_ACCEPTED_COMMANDS, delivery.trusted_body)
         except InvalidInput as error:

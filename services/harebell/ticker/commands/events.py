@@ -8,9 +8,11 @@ from typing import Final
 from harebell.contract.events import make_event
 from harebell.contract.responses import ScheduleResponse
 from harebell.contract.types import instant_text
+from harebell.domain.reply_queue import can_reply_to
+from harebell.domain.sender import IdentityMode
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.replies import can_reply_to, reply, send_reply
+from harebell.messaging.replies import reply, send_reply
 from harebell.ticker.commands.batch import BatchItem, CommandBatch, response_body
 from harebell.ticker.events import planning_events, stop_request_messages, unstaged_run_events
 from harebell.ticker.model.unit_of_work import UnitOfWork
@@ -26,12 +28,13 @@ async def publish_batch_events(
     *,
     saved: SaveResult,
     now: datetime,
+    identity: IdentityMode,
 ) -> None:
     """Send the replies of the batch, then publish its stop requests and its events.
 
     Raise `BrokerUnavailable` if a reply cannot be sent.
     """
-    await _send_replies(publisher, batch)
+    await _send_replies(publisher, batch, identity)
     await publisher.publish_each(stop_request_messages(unit))
     events = [
         *_schedule_events(batch.items, now),
@@ -41,7 +44,7 @@ async def publish_batch_events(
     await publish_events(publisher, events)
 
 
-async def _send_replies(publisher: Publisher, batch: CommandBatch) -> None:
+async def _send_replies(publisher: Publisher, batch: CommandBatch, identity: IdentityMode) -> None:
     replies = [
         reply(
             message.reply_to,
@@ -50,7 +53,7 @@ async def _send_replies(publisher: Publisher, batch: CommandBatch) -> None:
             message_id=f"{message.correlation_id}/response",
         )
         for message, items in batch.messages
-        if message.reply_to is not None and can_reply_to(message.reply_to)
+        if message.reply_to is not None and can_reply_to(message.reply_to, message.tenant, identity)
     ]
     await asyncio.gather(*(send_reply(publisher, each) for each in replies))
 

@@ -1,0 +1,139 @@
+"""The check of commands and queries: the sender, the route and the reply queue of each delivery."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import structlog
+
+from harebell.contract.errors import NotAllowed, Rejected
+from harebell.contract.events import ScheduleEventData, make_event
+from harebell.contract.json_codec import encode
+from harebell.contract.responses import error_response
+from harebell.domain.reply_queue import INVALID_REPLY_TO, can_refuse_to, check_reply_to
+from harebell.domain.sender import (
+    Route,
+    Sender,
+    SenderPolicy,
+    check_route,
+    identify,
+    parse_routing_key,
+)
+from harebell.messaging import metrics
+from harebell.messaging.acknowledge import Delivery
+from harebell.messaging.event_publisher import OutgoingEvent
+from harebell.messaging.publisher import Publisher
+from harebell.messaging.rejection_events import RejectionEvents
+from harebell.messaging.replies import reply, send_reply
+from harebell.runtime.clock import Clock
+
+REJECTED: Final = "schedule.rejected"
+DEATHS: Final = "x-death"  # the header of a message that a queue has dead-lettered
+DIGEST_LENGTH: Final = 32  # hexadecimal digits
+
+log = structlog.get_logger()
+
+
+class SenderCheck:
+    """The check of deliveries before any other code reads them, and the refusal of the others.
+
+    A refused delivery changes no row. Its refusal is counted and logged.
+    """
+
+    def __init__(
+        self,
+        *,
+        publisher: Publisher,
+        clock: Clock,
+        policy: SenderPolicy,
+        rejection_events: RejectionEvents,
+    ) -> None:
+        self._publisher = publisher
+        self._clock = clock
+        self._policy = policy
+        self._rejection_events = rejection_events
+
+    def sender_of(self, delivery: Delivery, expected_exchange: str) -> Sender:
+        """Return the sender. Raise `Rejected` with the code of the refusal."""
+        route = route_of(delivery)
+        check_route(route, expected_exchange)
+        sender = identify(route, self._policy)
+        check_reply_to(delivery.message.reply_to, sender.tenant, self._policy.mode)
+        return sender
+
+    async def refuse(self, delivery: Delivery, error: Rejected) -> None:
+        """Count and log the refusal, and answer it if its sender alone receives the answer.
+
+        An invalid reply queue has an event and no answer. A refused sender has no event, because
+        an event could become the next refused message.
+        Raise `BrokerUnavailable` if the broker does not confirm the answer.
+        """
+        record_refusal(delivery, error)
+        message = delivery.message
+        if error.code == INVALID_REPLY_TO:
+            await self._rejection_events.publish([self._event(delivery, error)])
+        elif can_refuse_to(message.reply_to, message.user_id):
+            answer = reply(
+                str(message.reply_to),
+                message.correlation_id,
+                encode(error_response(error)),
+                message_id=stable_message_id(delivery),
+            )
+            await send_reply(self._publisher, answer)
+
+    def _event(self, delivery: Delivery, error: Rejected) -> OutgoingEvent:
+        tenant, verb = parse_routing_key(delivery.routing_key)
+        detail = error_response(error).error
+        data = ScheduleEventData(
+            actor=delivery.message.user_id,
+            error=detail.model_dump(mode="json", exclude_none=True),
+        )
+        id_ = f"{digest(stable_message_id(delivery).encode())}/{INVALID_REPLY_TO}"
+        event = make_event(tenant, REJECTED, data, id_=id_, subject=verb, at=self._clock.now())
+        return OutgoingEvent(tenant, REJECTED, event)
+
+
+def is_foreign(delivery: Delivery, expected_exchange: str) -> bool:
+    """Return whether an internal message took a foreign route, and count such a message."""
+    try:
+        check_route(route_of(delivery), expected_exchange)
+    except NotAllowed as error:
+        record_refusal(delivery, error)
+        return True
+    return False
+
+
+def record_refusal(delivery: Delivery, error: Rejected) -> None:
+    """Count and log a refused delivery."""
+    metrics.REFUSED_MESSAGES.labels(error.code).inc()
+    log.info(
+        "message refused",
+        queue=delivery.queue,
+        exchange=delivery.message.exchange,
+        routing_key=delivery.routing_key,
+        user_id=delivery.message.user_id,
+        error=error.code,
+        reason=error.reason,
+    )
+
+
+def route_of(delivery: Delivery) -> Route:
+    """Return the route of a delivery."""
+    message = delivery.message
+    headers: Mapping[str, Any] = message.headers or {}
+    return Route(
+        exchange=message.exchange or "",
+        routing_key=delivery.routing_key,
+        user_id=message.user_id,
+        was_dead_lettered=DEATHS in headers,
+    )
+
+
+def stable_message_id(delivery: Delivery) -> str:
+    """Return the message id, or an id that is the same for each repeat of the message."""
+    return delivery.message_id or digest(delivery.routing_key.encode(), delivery.body)
+
+
+def digest(*parts: bytes) -> str:
+    """Return a short digest of the parts."""
+    return sha256(b"\0".join(parts)).hexdigest()[:DIGEST_LENGTH]
