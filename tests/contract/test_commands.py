@@ -9,6 +9,7 @@ import pytest
 
 from harebell.contract.commands import MAX_BODY, MAX_ITEM, MAX_ITEMS
 from harebell.contract.types import instant_text
+from harebell.domain.url_policy import Egress
 from harebell.intake.commands.check import CheckResult, IncomingRequest, check
 from harebell.intake.commands.definition import TargetPolicy
 from harebell.intake.commands.rules import IntakePolicy
@@ -309,7 +310,7 @@ def test_command_at_its_limits_is_accepted(body: bytes) -> None:
 
 def test_private_address_in_an_allowed_network_is_accepted() -> None:
     body = put(target={"http": {"url": "http://10.1.2.3/"}})
-    policy = IntakePolicy(TargetPolicy([ip_network("10.1.0.0/16")]))
+    policy = IntakePolicy(TargetPolicy(Egress([ip_network("10.1.0.0/16")])))
 
     found = check(
         IncomingRequest(routing_key="acme.schedule.put", body=body), accepted_at=NOW, policy=policy

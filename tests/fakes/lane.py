@@ -11,6 +11,8 @@ from tests.fakes.attempts import no_keys
 from tests.fakes.tickets import NINE, ticket
 
 from harebell.contract.amqp_names import Lane
+from harebell.domain.tenant_policy import TenantPolicies
+from harebell.domain.url_policy import Egress
 from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.pipeline import LanePipeline
@@ -23,6 +25,7 @@ from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import AttemptOutcome
 from harebell.executor.targets.call import Targets
 from harebell.executor.targets.http import HttpTargets
+from harebell.executor.targets.policy_guard import PolicyGuard
 from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import LoadedTask, TaskTargets
 from harebell.runtime.clock import Clock, monotonic
@@ -154,6 +157,7 @@ class LaneHarness:
                 secrets=SecretResolver(SecretFiles(None)),
                 signer=no_keys(),
             ),
+            guard=PolicyGuard(TenantPolicies.unrestricted(), "default"),
             completer=self.completer,
             claimed_runs=self.claimed_runs,
             start_guard=self.starter.start_guard,
@@ -221,7 +225,7 @@ class NoHttp(HttpTargets):
     """An HTTP client that no test calls."""
 
     def __init__(self) -> None:
-        super().__init__(())
+        super().__init__(Egress(), TenantPolicies.unrestricted())
 
 
 class NoAmqp(AmqpTargets):

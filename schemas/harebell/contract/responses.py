@@ -3,7 +3,7 @@
 from typing import Final, Generic, Literal, TypeVar
 from uuid import UUID
 
-from harebell.contract.errors import HarebellError, InvalidCron, QuotaExceeded
+from harebell.contract.errors import HarebellError, InvalidCron, NotAllowed, QuotaExceeded
 from harebell.contract.message import Message, empty_default
 from harebell.contract.types import Instant
 from harebell.contract.views import (
@@ -34,6 +34,7 @@ class ErrorDetail(Message):
     reason: str
     field: str | None = None
     position: int | None = None  # in a cron expression, in characters from 0
+    rule: str | None = None  # the field of the tenant policy, or of its quotas
     retry_after: float | None = None  # seconds after which a quota permits the request again
 
 
@@ -155,6 +156,7 @@ def error_response(error: HarebellError, *, within: str = "") -> ErrorResponse:
             reason=error.reason,
             field=path or None,
             position=position,
+            rule=error.rule if isinstance(error, NotAllowed | QuotaExceeded) else None,
             retry_after=error.retry_after if isinstance(error, QuotaExceeded) else None,
         )
     )

@@ -21,5 +21,6 @@
 * webhook_signature    keys, signatures and verification of Standard Webhooks
 * url_policy           the addresses that HTTP targets may reach
 * tenant_policy        the tenant policies of an installation
+* target_check         the rules of the tenant policy for pools, priorities and targets
 * page_cursor          the position of a page in a list
 """

@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
 from ipaddress import ip_network
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Protocol, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -234,6 +234,11 @@ class TenantPolicy(StrictMessage):
         return port in self._port_set or ANY in self._port_set
 
     @cached_property
+    def restricts_http(self) -> bool:
+        """Return whether the policy restricts hosts, ports or private networks."""
+        return any(ANY not in each for each in (self.hosts, self.ports, self.networks))
+
+    @cached_property
     def allowed_networks(self) -> tuple[Network, ...] | None:
         """Return the private networks of the policy, or None for every allowed network."""
         if ANY in self.networks:
@@ -268,6 +273,15 @@ class TenantsDocument(StrictMessage):
 
     defaults: TenantPolicy = TenantPolicy()
     tenants: dict[Tenant, TenantPolicy] = empty_default(dict)
+
+
+class PolicySource(Protocol):
+    """The source of the policies in force, which a reload replaces."""
+
+    @property
+    def current(self) -> "TenantPolicies":
+        """Return the policies in force."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,6 +322,11 @@ class TenantPolicies:
         quotas = Quotas(**NO_QUOTAS)
         defaults = TenantPolicy(**fields, exchanges=exchanges, networks=every, quotas=quotas)
         return cls(defaults=defaults, tenants={}, _tenants_of_logins={})
+
+    @property
+    def current(self) -> Self:
+        """Return the policies, so that fixed policies can replace those of a keeper."""
+        return self
 
     def of(self, tenant: str) -> TenantPolicy:
         """Return the policy of a tenant. The result stays the same object until a reload."""

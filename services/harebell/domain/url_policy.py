@@ -7,6 +7,7 @@ another host.
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, TypeAlias
 
@@ -23,6 +24,7 @@ _SPECIAL_V4: Final = (
     IPv4Network("10.0.0.0/8"),
     IPv4Network("100.64.0.0/10"),
     IPv4Network("127.0.0.0/8"),
+    IPv4Network("168.63.129.16/32"),  # the metadata of Azure, which no registry lists
     IPv4Network("169.254.0.0/16"),
     IPv4Network("172.16.0.0/12"),
     IPv4Network("192.0.0.0/24"),
@@ -52,11 +54,37 @@ _MAX_PARTS: Final = 4
 _MAX_OCTET: Final = 255
 
 
-def is_allowed_address(address: Address, networks: Sequence[Network]) -> bool:
-    """Return whether the address is public, or within one of the allowed networks."""
+@dataclass(frozen=True, slots=True)
+class Egress:
+    """The networks of an installation: the allowed private ones, and the denied ones."""
+
+    allowed: Sequence[Network] = ()
+    denied: Sequence[Network] = ()
+
+
+def is_allowed_address(
+    address: Address, networks: Sequence[Network], denied: Sequence[Network] = ()
+) -> bool:
+    """Return whether the address is public, or within one of the allowed networks.
+
+    No address within a denied network is allowed.
+    """
+    if denied and is_in_networks(address, denied):
+        return False
+    return is_in_networks(address, networks) or is_public(address)
+
+
+def is_in_networks(address: Address, networks: Sequence[Network]) -> bool:
+    """Return whether the address, or the IPv4 address within the address, is in a network."""
+    if not networks:
+        return False
+    forms = (address, _embedded(address) or address)
+    return any(form in network for form in forms for network in networks)
+
+
+def is_public(address: Address) -> bool:
+    """Return whether the address belongs to no special-purpose network."""
     effective = _embedded(address) or address
-    if any(form in network for form in (address, effective) for network in networks):
-        return True
     if isinstance(effective, IPv4Address):
         return not any(effective in special for special in _SPECIAL_V4)
     is_special = any(effective in special for special in _SPECIAL_V6)
@@ -68,18 +96,30 @@ def literal_address(url: str | URL) -> Address | None:
     return _literal(_host(url))
 
 
-def check_url(url: str | URL, networks: Sequence[Network]) -> None:
+def host_of(url: str | URL) -> str:
+    """Return the host of a URL in lower case. An address has its usual form.
+
+    Raise `InvalidInput` for a bad URL.
+    """
+    host = _host(url)
+    address = _literal(host)
+    return host if address is None else str(address)
+
+
+def check_url(url: str | URL, networks: Sequence[Network], denied: Sequence[Network] = ()) -> None:
     """Check the literal address of a URL. The executor checks the addresses of names later.
 
     Raise `PrivateAddress` for an address that is not allowed, and `InvalidInput` for a bad URL.
     """
     host = _host(url)
     address = _literal(host)
-    if address is not None and not is_allowed_address(address, networks):
+    if address is not None and not is_allowed_address(address, networks, denied):
         reason = f"The address must be public or in an allowed network, not {address}."
         raise PrivateAddress(reason, field="url")
     is_local = host == "localhost" or host.endswith(".localhost")
-    if is_local and not any(is_allowed_address(loopback, networks) for loopback in _LOOPBACK):
+    if is_local and not any(
+        is_allowed_address(loopback, networks, denied) for loopback in _LOOPBACK
+    ):
         reason = f"The host must be public or in an allowed network, not {host}."
         raise PrivateAddress(reason, field="url")
 

@@ -28,6 +28,7 @@ from harebell.executor.running.starter import LaneStarter
 from harebell.executor.running.target_bulkhead import requeue_ttl
 from harebell.executor.targets.attempt import AttemptContext, AttemptOutcome
 from harebell.executor.targets.call import Targets, call_target
+from harebell.executor.targets.policy_guard import PolicyGuard
 from harebell.messaging.acknowledge import ABANDONED, DONE, Delivery, Outcome
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader, parse_ticket_headers
@@ -58,6 +59,7 @@ class LanePipeline:
     leases: LeaseKeeper
     rate_limiter: RateLimiter
     targets: Targets
+    guard: PolicyGuard
     completer: Completer
     claimed_runs: ClaimedRuns
     start_guard: StartGuard
@@ -115,13 +117,18 @@ class LanePipeline:
         self.completer.complete(run, outcome, is_probe=self._probes.remove(run))
 
     async def perform(self, run: ClaimedRun) -> AttemptOutcome:
-        """Call the target once within the timeout. Return a failure if the run has expired."""
+        """Call the target once within the timeout.
+
+        Return a failure if the run has expired or if the tenant policy forbids it.
+        """
         ticket = run.ticket
         now = self.clock.now()
         run.start(now)
         self._lateness.observe((now - ticket.due_at).total_seconds())
         if ticket.expires_at is not None and now >= ticket.expires_at:
             return Failure(EXPIRED, "The expiry time of the run has passed.", retryable=False)
+        if (refusal := self.guard.refusal(ticket)) is not None:
+            return refusal
         await failpoint.reach("executor.before_effect")
         outcome = await call_target(
             ticket.run_spec.target,

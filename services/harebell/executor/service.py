@@ -31,6 +31,7 @@ from harebell.executor.targets.amqp import open_amqp
 from harebell.executor.targets.call import Targets
 from harebell.executor.targets.call_signer import CallSigner
 from harebell.executor.targets.http import HttpTargets
+from harebell.executor.targets.policy_guard import PolicyGuard
 from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import TaskTargets, installed_tasks
 from harebell.messaging.consumer import ConcurrentWorker, Consumer
@@ -54,7 +55,12 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
     topology = SYSTEM + work_topology(settings.pool)
     async with (
         open_service(settings, "executor", stop, topology=topology) as context,
-        HttpTargets(settings.allowed_networks, connections=settings.slots) as http,
+        HttpTargets(
+            settings.egress,
+            context.policies,
+            proxy=settings.proxy_url,
+            connections=settings.slots,
+        ) as http,
         open_amqp(
             settings.amqp_url.get_secret_value(),
             name=f"{settings.instance_id} calls targets",
@@ -174,6 +180,7 @@ class Executor:
                 leases=leases,
                 rate_limiter=rate_limiter,
                 targets=targets,
+                guard=PolicyGuard(context.policies, settings.pool),
                 completer=completer,
                 claimed_runs=claimed_runs,
                 start_guard=start_guard,

@@ -37,7 +37,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             policy=context.sender_policy,
             rejection_events=rejection_events,
         )
-        targets = TargetPolicy(settings.allowed_networks, settings.known_tasks)
+        targets = TargetPolicy(settings.egress, settings.known_tasks, context.policies)
         policy = IntakePolicy(targets, settings.default_when)
         command_handler = CommandHandler(
             publisher=context.publisher,

@@ -6,7 +6,7 @@ docs/operations/settings.md documents each setting.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ from harebell.contract.secret import SecretName
 from harebell.contract.types import Duration, Interval, PoolName, duration_text
 from harebell.domain.default_schedule import DefaultWhen
 from harebell.domain.sender import DEFAULT_OPERATORS, IdentityMode
+from harebell.domain.url_policy import Egress, Network
 
 PREFIX: Final = "HAREBELL_"
 FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE is the path of a file with the value
@@ -40,8 +41,6 @@ MIN_POLL_INTERVAL: Final = timedelta(milliseconds=10)
 MAX_POLL_INTERVAL: Final = timedelta(seconds=15)
 MIN_BREAKER_WINDOW: Final = timedelta(seconds=1)
 MIN_OPEN_DURATION: Final = timedelta(seconds=1)
-
-Network = IPv4Network | IPv6Network
 
 
 def _parse_networks(value: object) -> object:
@@ -99,6 +98,15 @@ def _check_web_url(url: SecretStr) -> SecretStr:
     parts = urlsplit(url.get_secret_value())
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         reason = "The webhook must be a URL such as https://chat.example/hooks/abc."
+        raise invalid("invalid_setting", reason)
+    return url
+
+
+def _check_proxy_url(url: SecretStr) -> SecretStr:
+    """Check the URL of a proxy. The error omits the URL, which may contain a password."""
+    parts = urlsplit(url.get_secret_value())
+    if parts.scheme != "http" or not parts.hostname or parts.path not in {"", "/"}:
+        reason = "The proxy must be a URL such as http://proxy.internal:3128."
         raise invalid("invalid_setting", reason)
     return url
 
@@ -211,6 +219,13 @@ class TargetSettings(ServiceSettings):
 
     # Private networks that HTTP targets may reach: 10.1.0.0/16,127.0.0.0/8
     allowed_networks: Annotated[tuple[Network, ...], BeforeValidator(_parse_networks)] = ()
+    # Networks that no HTTP target may reach, although they are public or allowed.
+    denied_networks: Annotated[tuple[Network, ...], BeforeValidator(_parse_networks)] = ()
+
+    @property
+    def egress(self) -> Egress:
+        """The networks of HTTP targets."""
+        return Egress(self.allowed_networks, self.denied_networks)
 
 
 class IntakeSettings(TargetSettings):
@@ -267,6 +282,7 @@ class ExecutorSettings(TargetSettings):
     max_target_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     lease: Duration = timedelta(seconds=15)
     lease_critical: Annotated[Duration, Field(validate_default=True)] = timedelta(seconds=5)
+    egress_proxy: Annotated[SecretStr, AfterValidator(_check_proxy_url)] | None = None
     shutdown_timeout: Duration = timedelta(seconds=25)  # for attempts in flight at the stop
 
     @field_validator("lease_critical")
@@ -281,6 +297,11 @@ class ExecutorSettings(TargetSettings):
             )
             raise invalid("invalid_setting", reason)
         return critical
+
+    @property
+    def proxy_url(self) -> str | None:
+        """The proxy of HTTP targets."""
+        return None if self.egress_proxy is None else self.egress_proxy.get_secret_value()
 
     @property
     def slots(self) -> int:

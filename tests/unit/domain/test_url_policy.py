@@ -44,6 +44,7 @@ def test_public_address_is_allowed(address: str) -> None:
         "100.127.255.255",
         "127.0.0.1",
         "127.255.255.254",
+        "168.63.129.16",
         "169.254.169.254",
         "172.16.0.1",
         "172.31.255.255",
@@ -77,6 +78,7 @@ def test_public_address_is_allowed(address: str) -> None:
         "::ffff:0:808:808",
         "::ffff:127.0.0.1",
         "::ffff:10.0.0.1",
+        "::ffff:168.63.129.16",
         "::ffff:169.254.169.254",
         "::ffff:0.0.0.0",
         "64:ff9b::7f00:1",
@@ -108,6 +110,15 @@ def test_address_of_an_allowed_network_is_allowed_in_every_form(address: str, ne
 @pytest.mark.parametrize("address", ["10.2.0.0", "::1", "::ffff:10.2.0.0", "127.0.0.1"])
 def test_address_outside_the_allowed_network_is_not_allowed(address: str) -> None:
     assert not is_allowed_address(ip_address(address), [ip_network("10.1.0.0/16")])
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "::ffff:8.8.8.8", "64:ff9b::808:808", "10.1.2.3"])
+def test_address_of_a_denied_network_is_never_allowed(address: str) -> None:
+    denied = [ip_network("8.8.0.0/16"), ip_network("10.1.2.0/24")]
+    allowed = [ip_network("10.0.0.0/8")]
+
+    assert is_allowed_address(ip_address(address), allowed)
+    assert not is_allowed_address(ip_address(address), allowed, denied)
 
 
 @settings(deadline=None)

@@ -2,6 +2,7 @@
 
 * call            one call of a target within its timeout, with an outcome in every case
 * secret_values   secrets of the call, and the mask of its outcome
+* policy_guard    the judgement of an attempt by the tenant policy
 * call_signer     the signing keys of an attempt
 * attempt         the context and the outcome of an attempt
 * http            the HTTP target

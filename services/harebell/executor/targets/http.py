@@ -1,13 +1,16 @@
 """The HTTP target: one request per attempt, to permitted addresses, with a bounded response."""
 
 import asyncio
+import errno
 import socket
-from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Final, Self
 
 from aiohttp import (
+    AddrInfoType,
     ClientConnectorError,
     ClientError,
     ClientHandlerType,
@@ -23,10 +26,12 @@ from aiohttp import (
 )
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from harebell.contract.errors import PrivateAddress, Rejected
+from harebell.contract.errors import NotAllowed, PrivateAddress, Rejected
 from harebell.contract.target import HttpCall
 from harebell.domain.retry import Failure
-from harebell.domain.url_policy import Network, check_url, is_allowed_address
+from harebell.domain.target_check import check_address, check_request_url
+from harebell.domain.tenant_policy import PolicySource, TenantPolicy
+from harebell.domain.url_policy import Egress, is_allowed_address
 from harebell.executor.targets.attempt import (
     MAX_EXCERPT,
     AttemptContext,
@@ -36,6 +41,7 @@ from harebell.executor.targets.attempt import (
 )
 from harebell.executor.targets.http_request import HttpRequest, redirect_of, request_of
 from harebell.executor.targets.http_response import failure_of, outcome_of
+from harebell.executor.targets.policy_guard import refused
 
 MAX_CONNECTIONS: Final = 128
 MAX_REDIRECTS: Final = 5
@@ -52,25 +58,33 @@ class ConnectionLost(Exception):
 class HttpTargets:
     """The HTTP client, as a context manager.
 
-    `networks` are the private networks that HTTP targets may reach.
+    `egress` contains the networks of the installation, which no tenant policy extends. With a
+    proxy, each request uses the proxy, which then resolves and checks the names of hosts.
     """
 
     def __init__(
         self,
-        networks: Sequence[Network],
+        egress: Egress,
+        policies: PolicySource,
         *,
+        proxy: str | None = None,
         resolver: AbstractResolver | None = None,
         connections: int = MAX_CONNECTIONS,
     ) -> None:
-        self._networks = networks
+        self._egress = egress
+        self._policies = policies
+        self._proxy = proxy
         self._resolver = resolver
         self._connections = connections
         self._session: ClientSession
 
     async def __aenter__(self) -> Self:
+        resolver = self._resolver or ThreadedResolver()
+        is_direct = self._proxy is None
         self._session = ClientSession(
             connector=TCPConnector(
-                resolver=CheckedResolver(self._resolver or ThreadedResolver(), self._networks),
+                resolver=CheckedResolver(resolver, self._egress) if is_direct else resolver,
+                socket_factory=_open_checked_socket if is_direct else None,
                 limit=self._connections,
                 force_close=True,  # the server may just close a kept connection; an attempt is lost
                 ttl_dns_cache=DNS_CACHE_SECONDS,
@@ -94,26 +108,36 @@ class HttpTargets:
 
     async def call(self, call: HttpCall, attempt: AttemptContext) -> TargetOutcome:
         """Send the request and return the outcome of its response or of its error."""
+        tenant = attempt.ticket.run_spec.tenant
+        check = AddressCheck(self._policies.current.of(tenant), self._egress)
+        token = _ADDRESS_CHECK.set(check if check.policy.restricts_http else None)
         try:
-            return await self._exchange(request_of(call, attempt), follow=call.follow_redirects)
+            return await self._exchange(
+                request_of(call, attempt), check.policy, follow=call.follow_redirects
+            )
         except Rejected as error:
-            return Failure(error.code, excerpt(error.reason), retryable=False)
+            return refused(naming_url(error))
         except ConnectionLost as error:
             return Failure("connection_lost", excerpt(str(error)))
         except ClientError as error:
-            return failure_of(error)
+            return failure_of(error) if check.error is None else refused(naming_url(check.error))
         except ValueError as error:  # aiohttp cannot write the request
             return Failure("invalid_request", error_text(error), retryable=False)
+        finally:
+            _ADDRESS_CHECK.reset(token)
 
-    async def _exchange(self, request: HttpRequest, *, follow: bool) -> TargetOutcome:
+    async def _exchange(
+        self, request: HttpRequest, policy: TenantPolicy, *, follow: bool
+    ) -> TargetOutcome:
         for _ in range(1 + MAX_REDIRECTS):
-            check_url(request.url, self._networks)
+            check_request_url(request.url, policy, self._egress)
             async with self._session.request(
                 request.method,
                 request.url,
                 headers=request.all_headers(),
                 data=request.body,
                 allow_redirects=False,
+                proxy=self._proxy,
             ) as response:
                 location = response.headers.get("Location") if follow else None
                 next_request = redirect_of(request, response.status, location)
@@ -124,6 +148,45 @@ class HttpTargets:
             request = next_request
         reason = f"The target sent more than {MAX_REDIRECTS} redirects."
         return Failure("too_many_redirects", reason, retryable=False)
+
+
+@dataclass(slots=True)
+class AddressCheck:
+    """The tenant policy of the connections of one attempt, and its first refusal."""
+
+    policy: TenantPolicy
+    egress: Egress
+    error: NotAllowed | None = None
+
+    def check(self, address: str, port: int) -> None:
+        """Raise `PermissionError` for an address that the policy forbids, and keep the reason."""
+        try:
+            check_address(ip_address(address), port, self.policy, egress=self.egress)
+        except NotAllowed as error:
+            self.error = error
+            raise PermissionError(errno.EACCES, error.reason) from error
+
+
+# The connector has no parameter for the attempt, and each attempt has its own context.
+_ADDRESS_CHECK: Final[ContextVar[AddressCheck | None]] = ContextVar("address_check", default=None)
+
+
+def _open_checked_socket(info: AddrInfoType) -> socket.socket:
+    """Return a socket for an address that the policy of the attempt permits.
+
+    The check is here because the cache of the resolver is the same for all tenants.
+    """
+    family, kind, protocol, _, address = info
+    check = _ADDRESS_CHECK.get()
+    if check is not None:
+        check.check(str(address[0]), int(address[1]))
+    return socket.socket(family, kind, protocol)
+
+
+def naming_url(error: Rejected) -> Rejected:
+    """Return the error with the field of the URL in a definition."""
+    error.field = "target.http.url"
+    return error
 
 
 async def _prevent_resend(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -172,9 +235,9 @@ async def _read_excerpt(response: ClientResponse) -> str | None:
 class CheckedResolver(AbstractResolver):
     """A resolver that permits only public addresses and the allowed networks."""
 
-    def __init__(self, inner: AbstractResolver, networks: Sequence[Network]) -> None:
+    def __init__(self, inner: AbstractResolver, egress: Egress) -> None:
         self._inner = inner
-        self._networks = networks
+        self._egress = egress
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -185,7 +248,10 @@ class CheckedResolver(AbstractResolver):
         """
         results = await self._inner.resolve(host, port, family)
         if not all(
-            is_allowed_address(ip_address(result["host"]), self._networks) for result in results
+            is_allowed_address(
+                ip_address(result["host"]), self._egress.allowed, self._egress.denied
+            )
+            for result in results
         ):
             reason = f"The host {host} must have only public or allowed addresses."
             raise PrivateAddress(reason, field="url")

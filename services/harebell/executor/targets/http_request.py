@@ -27,7 +27,6 @@ _REDIRECTS: Final = {
 _BODY_HEADERS: Final = {"content-type", "content-encoding", "content-language"}
 # The headers of the user that contain no secret. Any other header may, such as X-Api-Key.
 _PUBLIC_HEADERS: Final = {"accept", "accept-encoding", "accept-language", "user-agent"}
-_CROSS_ORIGIN_HEADERS: Final = _PUBLIC_HEADERS | _BODY_HEADERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +72,9 @@ def redirect_of(request: HttpRequest, status: int, location: str | None) -> Http
     """Return the next request, or None if the response is no redirect.
 
     As in browsers, the next request is a GET after 303, and after a POST with 301 or 302. Statuses
-    307 and 308 keep method and body. Another origin receives no header that may contain a secret.
-    It also receives no signature, with which it could send the body to any receiver of the tenant.
+    307 and 308 keep method and body. Another origin receives no header that may contain a secret
+    and no body, because the first origin could send the data to any host. It also receives no
+    signature, with which it could send a body to any receiver of the tenant.
 
     Raise `InvalidInput` for an invalid location.
     """
@@ -86,7 +86,8 @@ def redirect_of(request: HttpRequest, status: int, location: str | None) -> Http
     if _origin(url) != _origin(request.url):
         url = url.with_user(None)
         signer = None
-        headers = _without(headers, set(map(str.lower, headers)) - _CROSS_ORIGIN_HEADERS)
+        headers = _without(headers, set(map(str.lower, headers)) - _PUBLIC_HEADERS)
+        body = None
     if _becomes_get(request.method, status):
         headers, method, body = _without(headers, _BODY_HEADERS), "GET", None
     return HttpRequest(

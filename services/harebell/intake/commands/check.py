@@ -204,7 +204,13 @@ def _item(value: Json, index: int, envelope: _Envelope) -> AcceptedCommand:
         command = with_defaults(_command(value, envelope), envelope.tenant, envelope.policy)
         request_id = request_id_of(command, position)
         schedule = schedule_id_of(command, request_id, position)
-        check_command(command, schedule, envelope.policy, accepted_at=envelope.accepted_at)
+        check_command(
+            command,
+            schedule,
+            envelope.policy,
+            tenant=envelope.tenant,
+            accepted_at=envelope.accepted_at,
+        )
     except Rejected as error:
         within = "" if array_index is None else f"[{array_index}]"
         return AcceptedCommand(index=index, rejection=error_response(error, within=within))

@@ -1,7 +1,7 @@
 """Rules of definitions and patches besides their types: times and targets (pure)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -11,9 +11,11 @@ from pydantic import ValidationError
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted, to_invalid_input
 from harebell.contract.schedule import Definition
-from harebell.contract.target import HttpTarget, Target, TaskTarget
-from harebell.domain.url_policy import Network, check_url
-from harebell.domain.validation import check_when, naming_field
+from harebell.contract.target import Target, TaskTarget
+from harebell.domain.target_check import check_pool, check_priority, check_target
+from harebell.domain.tenant_policy import PolicySource, TenantPolicies
+from harebell.domain.url_policy import Egress
+from harebell.domain.validation import check_when
 
 SET: Final = "set"
 _FIELDS: Final = {field.alias or name for name, field in Definition.model_fields.items()}
@@ -26,29 +28,35 @@ _REQUIRED_FIELDS: Final = {"when": {"now": True}, "target": {"task": {"name": "u
 
 @dataclass(frozen=True, slots=True)
 class TargetPolicy:
-    """The private networks that HTTP targets may call, and the names of all tasks."""
+    """The networks of HTTP targets, the names of all tasks, and the policies of the tenants."""
 
-    networks: Sequence[Network] = ()
+    egress: Egress = field(default_factory=Egress)
     tasks: frozenset[str] | None = None  # None: intake accepts every task name
+    policies: PolicySource = field(default_factory=TenantPolicies.unrestricted)
 
 
 def check_definition(
     definition: Definition,
     schedule_id: UUID | None,
     *,
+    tenant: str,
     accepted_at: datetime,
     target_policy: TargetPolicy,
 ) -> None:
     """Raise `Rejected` with the field of the first rule that the definition breaks."""
+    policy = target_policy.policies.current.of(tenant)
     check_when(definition.when, schedule_id, now=accepted_at)
-    check_target(definition.target, target_policy)
+    check_priority(definition.priority, policy)
+    check_pool(definition.pool, policy)
+    check_target_of(definition.target, tenant, target_policy)
 
 
-def check_target(target: Target, target_policy: TargetPolicy, field: str = "target") -> None:
-    """Raise `Rejected` for a target that the policy does not allow."""
-    if isinstance(target, HttpTarget):
-        with naming_field(f"{field}.http.url"):
-            check_url(target.http.url, target_policy.networks)
+def check_target_of(
+    target: Target, tenant: str, target_policy: TargetPolicy, *, field: str = "target"
+) -> None:
+    """Raise `Rejected` for a target that the installation or the tenant policy does not allow."""
+    policy = target_policy.policies.current.of(tenant)
+    check_target(target, tenant, policy, egress=target_policy.egress, field=field)
     if isinstance(target, TaskTarget) and target_policy.tasks is not None:
         name = target.task.name
         if name not in target_policy.tasks:
@@ -62,6 +70,7 @@ def check_patch(
     patch: Mapping[str, Any],
     schedule_id: UUID | None,
     *,
+    tenant: str,
     accepted_at: datetime,
     target_policy: TargetPolicy,
 ) -> None:
@@ -69,13 +78,20 @@ def check_patch(
     if not patch:
         reason = "The patch must change at least one field, and the patch is empty."
         raise InvalidInput(reason, field=SET, code="empty_patch")
+    policy = target_policy.policies.current.of(tenant)
     for name, value in patch.items():
         _check_name(name, value)
         definition = _definition_with(name, value)
-        if definition is not None and name == "when":
+        if definition is None:
+            continue
+        if name == "when":
             check_when(definition.when, schedule_id, now=accepted_at, field=f"{SET}.when")
-        elif definition is not None and name == "target":
-            check_target(definition.target, target_policy, f"{SET}.target")
+        elif name == "target":
+            check_target_of(definition.target, tenant, target_policy, field=f"{SET}.target")
+        elif name == "pool":
+            check_pool(definition.pool, policy, f"{SET}.pool")
+        elif name == "priority":
+            check_priority(definition.priority, policy, f"{SET}.priority")
 
 
 def _check_name(name: str, value: object) -> None:

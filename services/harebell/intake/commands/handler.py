@@ -167,6 +167,10 @@ def _record(result: CheckResult) -> None:
     verb = accepted.verb if accepted.verb in COMMANDS else "unknown"
     runtime_metrics.COMMANDS.labels(verb, "accepted").inc(len(accepted.items) - rejected)
     runtime_metrics.COMMANDS.labels(verb, "rejected").inc(rejected)
+    for rejection in result.rejections:
+        error = rejection.response.error
+        if error.rule is not None:
+            runtime_metrics.POLICY_REFUSALS.labels(error.code, error.rule).inc()
     if rejected:
         first = result.rejections[0].response.error
         log.info(

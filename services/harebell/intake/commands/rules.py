@@ -8,6 +8,7 @@ from harebell.contract.breakers import BreakerClose, BreakerCommand, BreakerOpen
 from harebell.contract.command_base import CommandBase
 from harebell.contract.commands import (
     BulkCommand,
+    DeadLetterEdit,
     ScheduleBackfill,
     SchedulePatch,
     SchedulePause,
@@ -20,7 +21,12 @@ from harebell.contract.message import quoted
 from harebell.contract.types import duration_text, instant_text
 from harebell.domain.default_schedule import DefaultWhen
 from harebell.domain.run_states import RETENTION, ScheduleState
-from harebell.intake.commands.definition import TargetPolicy, check_definition, check_patch
+from harebell.intake.commands.definition import (
+    TargetPolicy,
+    check_definition,
+    check_patch,
+    check_target_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +45,27 @@ def with_defaults(command: CommandBase, tenant: str, policy: IntakePolicy) -> Co
 
 
 def check_command(
-    command: CommandBase, schedule_id: UUID | None, policy: IntakePolicy, *, accepted_at: datetime
+    command: CommandBase,
+    schedule_id: UUID | None,
+    policy: IntakePolicy,
+    *,
+    tenant: str,
+    accepted_at: datetime,
 ) -> None:
     """Raise `Rejected` with the field of the first rule that the command breaks."""
     targets = policy.targets
     if isinstance(command, SchedulePut):
-        check_definition(command, schedule_id, accepted_at=accepted_at, target_policy=targets)
+        check_definition(
+            command, schedule_id, tenant=tenant, accepted_at=accepted_at, target_policy=targets
+        )
         _check_future(command.effective_at, accepted_at, "effective_at")
     if isinstance(command, SchedulePatch):
-        check_patch(command.set_, schedule_id, accepted_at=accepted_at, target_policy=targets)
+        check_patch(
+            command.set_, schedule_id, tenant=tenant, accepted_at=accepted_at, target_policy=targets
+        )
         _check_future(command.effective_at, accepted_at, "effective_at")
+    if isinstance(command, DeadLetterEdit):
+        check_target_of(command.target, tenant, targets)
     if isinstance(command, SchedulePause | BreakerOpen | BreakerClose):
         _check_future(command.until, accepted_at, "until")
     if isinstance(command, BreakerCommand):

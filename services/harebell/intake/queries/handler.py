@@ -211,7 +211,9 @@ async def _preview(
         key = definition.key
         id_ = NO_SCHEDULE_ID if key is None else schedule_id(tenant, key)
         with prefixing_field("definition"):
-            check_definition(definition, id_, accepted_at=now, target_policy=target_policy)
+            check_definition(
+                definition, id_, tenant=tenant, accepted_at=now, target_policy=target_policy
+            )
         history = ScheduleHistory.from_policy(definition, id_, now=now)
     return preview_view(history, query.after or now, query.count)
 

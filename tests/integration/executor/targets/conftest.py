@@ -7,11 +7,13 @@ import pytest
 from aiohttp import web
 from tests.integration.executor.targets.servers import (
     LOOPBACK,
+    UNRESTRICTED,
     HttpServer,
     RawServer,
     empty_response,
 )
 
+from harebell.domain.url_policy import Egress
 from harebell.executor.targets.http import HttpTargets
 
 
@@ -44,5 +46,5 @@ async def raw_server() -> AsyncIterator[RawServer]:
 @pytest.fixture
 async def http() -> AsyncIterator[HttpTargets]:
     """Open an HTTP client that may reach the loopback network, as in the local stack."""
-    async with HttpTargets(LOOPBACK) as targets:
+    async with HttpTargets(Egress(LOOPBACK), UNRESTRICTED) as targets:
         yield targets

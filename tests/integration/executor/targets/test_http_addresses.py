@@ -1,14 +1,25 @@
 """Integration tests of private addresses, which the HTTP target rejects on every hop."""
 
+from ipaddress import ip_network
+from typing import Any
+
 import pytest
 from aiohttp import web
 from tests.fakes.attempts import attempt
-from tests.integration.executor.targets.servers import LOOPBACK, HttpServer, Respond, TableResolver
+from tests.integration.executor.targets.servers import (
+    LOOPBACK,
+    UNRESTRICTED,
+    HttpServer,
+    Respond,
+    TableResolver,
+)
 from yarl import URL
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall
 from harebell.domain.retry import Failure
+from harebell.domain.tenant_policy import TenantPolicies
+from harebell.domain.url_policy import Egress
 from harebell.executor.targets.attempt import Success, TargetOutcome
 from harebell.executor.targets.http import MAX_REDIRECTS, HttpTargets
 
@@ -55,7 +66,7 @@ def redirects(*locations: str, status: int = 302) -> Respond:
     ],
 )
 async def test_private_literal_is_rejected(server: HttpServer, host: str) -> None:
-    async with HttpTargets([]) as http:
+    async with HttpTargets(Egress(), UNRESTRICTED) as http:
         assert is_rejected(await call(http, f"http://{host}:{URL(server.url).port}/"))
 
     assert server.received == []
@@ -78,7 +89,7 @@ async def test_name_is_rejected_when_one_of_its_addresses_is_private(
 ) -> None:
     names = TableResolver({"hook.example": addresses})
 
-    async with HttpTargets([], resolver=names) as http:
+    async with HttpTargets(Egress(), UNRESTRICTED, resolver=names) as http:
         outcome = await call(http, f"http://hook.example:{URL(server.url).port}/")
 
     assert is_rejected(outcome)
@@ -87,7 +98,7 @@ async def test_name_is_rejected_when_one_of_its_addresses_is_private(
 
 
 async def test_result_of_the_system_resolver_is_checked(server: HttpServer) -> None:
-    async with HttpTargets([]) as http:
+    async with HttpTargets(Egress(), UNRESTRICTED) as http:
         outcome = await call(http, f"http://localhost.:{URL(server.url).port}/")
 
     assert is_rejected(outcome)
@@ -96,7 +107,7 @@ async def test_result_of_the_system_resolver_is_checked(server: HttpServer) -> N
 async def test_connection_uses_the_address_that_was_checked(server: HttpServer) -> None:
     names = TableResolver({"hook.example": ["127.0.0.1"]})
 
-    async with HttpTargets(LOOPBACK, resolver=names) as http:
+    async with HttpTargets(Egress(LOOPBACK), UNRESTRICTED, resolver=names) as http:
         outcome = await call(http, f"http://hook.example:{URL(server.url).port}/")
 
     assert outcome == Success(200)
@@ -146,7 +157,7 @@ async def test_redirect_to_another_origin_sends_no_secrets(server: HttpServer) -
     server.respond = redirects(f"http://b.example:{port}/", status=308)
     names = TableResolver({"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]})
 
-    async with HttpTargets(LOOPBACK, resolver=names) as http:
+    async with HttpTargets(Egress(LOOPBACK), UNRESTRICTED, resolver=names) as http:
         url = f"http://a.example:{port}/"
         await call(http, url, json={"a": 1}, headers=SECRETS, follow_redirects=True)
 
@@ -154,7 +165,8 @@ async def test_redirect_to_another_origin_sends_no_secrets(server: HttpServer) -
     assert first.headers["Authorization"] == "Bearer x"
     assert not SECRETS.keys() & second.headers.keys()
     assert second.headers["Harebell-Attempt"] == "1"
-    assert second.body == b'{"a":1}'
+    assert (second.method, second.body) == ("POST", b"")
+    assert "Content-Type" not in second.headers
 
 
 @pytest.mark.parametrize(
@@ -172,7 +184,7 @@ async def test_redirect_to_a_private_address_is_rejected(server: HttpServer, loc
     server.respond = redirects("/on", location)
     names = TableResolver({"private.example": ["10.0.0.1"]})
 
-    async with HttpTargets(LOOPBACK, resolver=names) as http:
+    async with HttpTargets(Egress(LOOPBACK), UNRESTRICTED, resolver=names) as http:
         outcome = await call(http, server.url, follow_redirects=True)
 
     assert is_rejected(outcome)
@@ -203,3 +215,103 @@ async def test_redirect_is_rejected_when_its_scheme_is_not_http(
 
     assert isinstance(outcome, Failure)
     assert (outcome.code, outcome.retryable) == ("invalid_url", False)
+
+
+def policies(**fields: Any) -> TenantPolicies:
+    """Return the policies of an installation whose attempts have the tenant `default`."""
+    return TenantPolicies.parse({"tenants": {"default": fields}})
+
+
+@pytest.mark.requirement("P12")
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"networks": ["10.0.0.0/8"]}, "networks"),
+        ({"networks": []}, "ports"),
+        ({"hosts": ["b.example"]}, "hosts"),
+        ({"networks": ["127.0.0.0/8"], "hosts": ["*.example"]}, None),
+        ({}, None),
+    ],
+)
+async def test_policy_of_the_tenant_bounds_the_addresses_of_names(
+    server: HttpServer, fields: dict[str, Any], rule: str | None
+) -> None:
+    names = TableResolver({"a.example": ["127.0.0.1"]})
+
+    async with HttpTargets(Egress(LOOPBACK), policies(**fields), resolver=names) as http:
+        outcome = await call(http, f"http://a.example:{URL(server.url).port}/")
+
+    if rule is None:
+        assert outcome == Success(200)
+        return
+    assert isinstance(outcome, Failure)
+    assert (outcome.code, outcome.retryable) == ("not_allowed", False)
+    assert outcome.message.startswith("target.http.url: ")
+    assert "127.0.0.1" not in outcome.message
+    assert server.received == []
+
+
+@pytest.mark.requirement("P12")
+async def test_one_cached_name_has_the_policy_of_each_tenant(server: HttpServer) -> None:
+    names = TableResolver({"a.example": ["127.0.0.1"]})
+    url = f"http://a.example:{URL(server.url).port}/"
+    both = TenantPolicies.parse({"tenants": {"default": {}, "acme": {"networks": ["10.0.0.0/8"]}}})
+    other = attempt()
+    spec = other.ticket.run_spec.model_copy(update={"tenant": "acme"})
+    other = other._replace(ticket=other.ticket.model_copy(update={"run_spec": spec}))
+
+    async with HttpTargets(Egress(LOOPBACK), both, resolver=names) as http:
+        permitted = await call(http, url)
+        refused = await http.call(parse(HttpCall, {"url": url}), other)
+        again = await call(http, url)
+
+    assert names.calls == 1
+    assert (permitted, again) == (Success(200), Success(200))
+    assert isinstance(refused, Failure)
+    assert refused.code == "not_allowed"
+    assert len(server.received) == 2
+
+
+@pytest.mark.requirement("P12")
+async def test_redirect_to_a_host_outside_the_policy_is_refused(server: HttpServer) -> None:
+    port = URL(server.url).port
+    server.respond = redirects(f"http://b.example:{port}/")
+    names = TableResolver({"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]})
+
+    async with HttpTargets(Egress(LOOPBACK), policies(hosts=["a.example"]), resolver=names) as http:
+        outcome = await call(http, f"http://a.example:{port}/", follow_redirects=True)
+
+    assert isinstance(outcome, Failure)
+    assert outcome.code == "not_allowed"
+    assert [each.headers["Host"] for each in server.received] == [f"a.example:{port}"]
+
+
+@pytest.mark.requirement("P12")
+async def test_denied_network_is_not_reached_although_it_is_allowed(server: HttpServer) -> None:
+    egress = Egress(LOOPBACK, [ip_network("127.0.0.0/30")])
+    names = TableResolver({"a.example": ["127.0.0.1"]})
+
+    async with HttpTargets(egress, UNRESTRICTED, resolver=names) as http:
+        outcomes = [
+            await call(http, f"http://{host}:{URL(server.url).port}/")
+            for host in ("a.example", "127.0.0.1")
+        ]
+
+    assert all(is_rejected(outcome) for outcome in outcomes)
+    assert server.received == []
+
+
+@pytest.mark.requirement("P12")
+async def test_proxy_receives_each_request_and_no_name_is_resolved(server: HttpServer) -> None:
+    async with HttpTargets(
+        Egress(), policies(hosts=["*.example"]), proxy=server.url, resolver=TableResolver({})
+    ) as http:
+        permitted = await call(http, "http://a.example/x")
+        refused = await call(http, "http://other.test/")
+        private = await call(http, "http://169.254.169.254/")
+
+    assert permitted == Success(200)
+    assert isinstance(refused, Failure)
+    assert refused.code == "not_allowed"
+    assert is_rejected(private)
+    assert [each.headers["Host"] for each in server.received] == ["a.example"]

@@ -9,6 +9,7 @@ import pytest
 from tests.fakes.attempts import attempt, no_keys
 from tests.integration.executor.targets.servers import (
     LOOPBACK,
+    UNRESTRICTED,
     Conversation,
     RawServer,
     TableResolver,
@@ -17,6 +18,7 @@ from tests.integration.executor.targets.servers import (
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall, HttpTarget
 from harebell.domain.retry import Failure
+from harebell.domain.url_policy import Egress
 from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import Success, TargetOutcome
 from harebell.executor.targets.call import Targets, call_target
@@ -140,7 +142,7 @@ async def test_connection_fails_when_no_server_listens(http: HttpTargets) -> Non
 
 
 async def test_resolution_fails_when_the_name_does_not_exist() -> None:
-    async with HttpTargets(LOOPBACK, resolver=TableResolver({})) as http:
+    async with HttpTargets(Egress(LOOPBACK), UNRESTRICTED, resolver=TableResolver({})) as http:
         assert code_of(await call(http, "http://nowhere.example/")) == "dns_failed"
 
 
