@@ -7,7 +7,8 @@
 #                          replaces
 #   bootstrap.sh tests     also install the packages for tests: prometheus with promtool for the
 #                          alert rules, faketime for the clock of a service, debootstrap for other
-#                          RabbitMQ versions, chromium for the management UI
+#                          RabbitMQ versions, chromium for the management UI, nodejs and npm
+#                          for a receiver of signed calls
 #   bootstrap.sh peers     install the servers and the packages for `make bench PEERS=1`
 #
 # At a terminal, the script waits for permission unless YES=1. The script never starts a system service.
@@ -53,6 +54,8 @@ missing_packages() {
         has faketime || echo faketime
         has debootstrap || echo debootstrap
         has chromium || echo chromium
+        has node || echo nodejs
+        has npm || echo npm
         ;;
     peers)
         has redis-server || echo redis-server

@@ -159,7 +159,18 @@ def test_payload_rejects_two_bodies(body: dict[str, Any]) -> None:
     assert caught.value.code == "invalid_payload"
 
 
-@pytest.mark.parametrize("name", ["Harebell-Run-Id", "idempotency-key", "HOST", "Content-Length"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Harebell-Run-Id",
+        "harebell-tenant",
+        "Webhook-Id",
+        "webhook-signature",
+        "idempotency-key",
+        "HOST",
+        "Content-Length",
+    ],
+)
 def test_reserved_header_is_rejected(name: str) -> None:
     for model, call in ((HttpCall, {"url": HOOK}), (AmqpMessage, {"exchange": "acme.jobs"})):
         with pytest.raises(InvalidInput) as caught:
