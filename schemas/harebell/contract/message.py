@@ -20,15 +20,28 @@ class Message(BaseModel):
     """A frozen JSON object that ignores unknown fields, so that old consumers read new messages.
 
     Pydantic builds each model at its first use, because a command uses few models (decision 32).
+    The text of an error omits the input, because a log must contain no literal secret.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        populate_by_name=True,
+        defer_build=True,
+        hide_input_in_errors=True,
+    )
 
 
 class StrictMessage(Message):
     """A message that a user writes. An unknown field is an error, because it may be a typo."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        defer_build=True,
+        hide_input_in_errors=True,
+    )
 
 
 def build_models() -> None:

@@ -130,7 +130,7 @@ def restore_literals(target: Any, original: Any, field: str) -> Any:  # noqa: AN
     def restore(name: str, value: Any) -> Any:  # noqa: ANN401  # JSON
         if value != REDACTED:
             return value
-        if name not in known:
+        if known.get(name, REDACTED) == REDACTED:
             reason = f"The value must not be {REDACTED}, because the original has no such value."
             raise InvalidInput(reason, field=f"{field}.{name}", code=REDACTED_CODE)
         return known[name]

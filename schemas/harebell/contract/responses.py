@@ -69,6 +69,7 @@ class ScheduleResponse(Message):
     pending_version: int | None = None
     effective_at: Instant | None = None
     supersedes: list[ScheduledVersion] = empty_default(list)
+    warnings: list[str] | None = None  # of a put or a patch, about literal secrets
 
 
 class BulkResponse(Message):

@@ -142,10 +142,13 @@ class DeadLetterCommandHandler:
 
     async def _edit(
         self, commands: AcceptedCommands, command: DeadLetterEdit
-    ) -> DeadLetterResponse:
-        with translate_db_errors():
-            async with self._pool.acquire() as connection, connection.transaction():
-                results = await edit_dead_letter(connection, commands, command)
+    ) -> DeadLetterResponse | ErrorResponse:
+        try:
+            with translate_db_errors():
+                async with self._pool.acquire() as connection, connection.transaction():
+                    results = await edit_dead_letter(connection, commands, command)
+        except Rejected as error:
+            return error_response(error)
         return _response(commands, command.note, results)
 
     async def _import(

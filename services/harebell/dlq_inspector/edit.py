@@ -1,4 +1,7 @@
-"""Edits: an open copy of a dead letter whose replay calls another target."""
+"""Edits: an open copy of a dead letter whose replay calls another target.
+
+A user edits the redacted target. Each `***` of the edit keeps the literal secret of the run.
+"""
 
 import asyncpg
 import orjson
@@ -6,6 +9,7 @@ import orjson
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.contract.commands import DeadLetterEdit
 from harebell.contract.ids import edited_dead_letter_id
+from harebell.contract.redaction import redact_target, redacted_fields, restore_literals
 from harebell.dlq_inspector.model.results import ResultStatus
 from harebell.dlq_inspector.replay import Results
 from harebell.dlq_inspector.store import dead_letters
@@ -16,7 +20,8 @@ async def edit_dead_letter(
 ) -> Results:
     """Insert the edited copy within the transaction of the caller. Return the result.
 
-    The id of the copy is derived, so a repeated command finds the copy.
+    The id of the copy is derived, so a repeated command finds the copy. Raise `InvalidInput` for
+    `***` in a field where the run has no literal secret.
     """
     body = command.model_dump(mode="json", by_alias=True, exclude_none=True)
     target = orjson.dumps(body["target"])
@@ -29,11 +34,16 @@ async def edit_dead_letter(
         return {str(command.id): ResultStatus.NOT_FOUND.value}
     if not original.is_replayable:
         return {str(command.id): ResultStatus.NOT_EDITABLE.value}
+    whole = body["target"]
+    if redacted_fields(whole):
+        kept = await dead_letters.find_target(connection, commands.tenant, original.id)
+        whole = restore_literals(whole, kept, "target")
     await dead_letters.insert_edited_copy(
         connection,
         original.id,
         copy,
-        target=target.decode(),
+        target=orjson.dumps(whole).decode(),
+        shown=orjson.dumps(redact_target(whole)).decode(),
         actor=commands.actor,
         note=command.note,
     )

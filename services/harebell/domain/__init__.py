@@ -20,6 +20,7 @@
 * event_budget         the number of rejection events that a tenant may cause
 * webhook_signature    keys, signatures and verification of Standard Webhooks
 * url_policy           the addresses that HTTP targets may reach
+* literal_secrets      secrets in targets: refused values, warnings and policies
 * tenant_policy        the tenant policies of an installation
 * target_check         the rules of the tenant policy for pools, priorities and targets
 * page_cursor          the position of a page in a list

@@ -14,6 +14,7 @@ from harebell.client.connection import translate_amqp_errors
 from harebell.contract.amqp_names import check_version
 from harebell.contract.dead_letter import DeadMessage
 from harebell.contract.errors import BrokerUnavailable, HarebellError, Rejected, Transient
+from harebell.contract.redaction import redact_bytes
 from harebell.messaging.dead_letters import dead_letter_of_message
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.runtime.clock import Clock
@@ -123,7 +124,7 @@ class Acknowledger:
             error=_error_with_size(error, len(delivery.body)),
             dead_at=self._clock.now(),
             headers=_scalar_headers(delivery.message.headers),
-            body=base64.b64encode(delivery.body[:MAX_BODY_BYTES]).decode(),
+            body=base64.b64encode(redact_bytes(delivery.body[:MAX_BODY_BYTES])).decode(),
         )
         return dead_letter_of_message(dead)
 

@@ -11,6 +11,7 @@ from harebell.contract.dead_letter import AttemptRecord, DeadRun
 from harebell.contract.events import RunEventData, make_event
 from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import encode, encode_all
+from harebell.contract.redaction import redact_target
 from harebell.contract.ticket import Ticket
 from harebell.domain.run_states import AttemptCompletion, Reason, RunEnd, RunState
 from harebell.messaging.event_publisher import OutgoingEvent
@@ -102,7 +103,10 @@ def dead_letter_of_run(
         error_code=completion.error_code or "",
         error=completion.error,
         dead_at=completion.finished_at,
-        target=ticket.run_spec.target.model_dump(mode="json", by_alias=True, exclude_none=True),
+        # A replay reads the target of the version, so the dead letter needs no literal secret.
+        target=redact_target(
+            ticket.run_spec.target.model_dump(mode="json", by_alias=True, exclude_none=True)
+        ),
         attempts=list(attempts),
     )
     headers: dict[str, FieldValue] = {

@@ -87,11 +87,20 @@ class DlqEnvironment:
         return open_pool(url, name="test", bounds=PoolBounds())
 
     async def add_dead_run(
-        self, number: int = 0, *, tenant: str = "acme", replay_number: int = 0, **fields: Any
+        self,
+        number: int = 0,
+        *,
+        tenant: str = "acme",
+        replay_number: int = 0,
+        target: dict[str, Any] = TARGET,
+        **fields: Any,
     ) -> DeadRun:
-        """Insert a dead run and publish its dead letter. `fields` replace those of the letter."""
+        """Insert a dead run and publish its dead letter.
+
+        `target` is that of the version, and `fields` replace those of the dead letter.
+        """
         key = RunKey(NINE + timedelta(seconds=number), uuid5(SCHEDULE, tenant))
-        run_spec = orjson.dumps({"tenant": tenant, "key": "report", "target": TARGET}).decode()
+        run_spec = orjson.dumps({"tenant": tenant, "key": "report", "target": target}).decode()
         await self.database.execute(_INSERT_VERSION, key.schedule_id, run_spec)
         if replay_number == 0:
             await self.database.execute(

@@ -238,3 +238,67 @@ def test_apply_revives_a_completed_schedule_only_if_its_times_differ(
     [row] = json.loads(result.stdout)
     assert row["action"] == action
     assert row["note"].startswith("The schedule is completed")
+
+
+WITH_SECRET = {
+    "key": "daily",
+    "when": {"cron": "0 9 * * *"},
+    "target": {"http": {"url": "https://a.example/", "headers": {"Cookie": "s3cret"}}},
+}
+
+
+def redacted(**fields: Any) -> dict[str, Any]:
+    """Return the stored schedule `WITH_SECRET` as a service shows it."""
+    http = {"url": "https://a.example/", "headers": {"Cookie": "***"}}
+    return stored({**WITH_SECRET, "target": {"http": http}}, **fields)
+
+
+@pytest.mark.requirement("P7")
+def test_apply_of_a_redacted_export_changes_nothing(cli: CommandLine, broker: FakeBroker) -> None:
+    broker.respond = StoredSchedules(redacted(), stored(HOURLY))
+    exported = cli("export", "--owner", "sales")
+
+    result = cli("apply", "-f", "-", "--owner", "sales", stdin=exported.stdout)
+
+    assert "***" in exported.stdout
+    assert result.exit_code != 0
+    assert "target.http.headers.Cookie" in result.stderr
+    assert commands_of(broker) == []
+
+
+@pytest.mark.requirement("P7")
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_apply_lets_the_service_compare_literal_secrets(
+    cli: CommandLine, broker: FakeBroker, *, is_equal: bool
+) -> None:
+    schedules = StoredSchedules(redacted())
+    conflict = {"code": "conflict", "field": "key", "reason": "The key has another body."}
+
+    def respond(request: Request) -> Any:
+        if request.verb == "schedule.put" and "expected_version" not in request.body:
+            return RESPONSE if is_equal else {"ok": False, "error": conflict}
+        return schedules(request)
+
+    broker.respond = respond
+
+    result = cli("apply", "-f", "-", "--owner", "sales", stdin=yaml.safe_dump(WITH_SECRET))
+
+    assert result.exit_code == 0, result.stderr
+    puts = [("schedule.put", "daily", None), ("schedule.put", "daily", 4)]
+    assert commands_of(broker) == (puts[:1] if is_equal else puts)
+    assert "s3cret" not in result.output + result.stderr
+
+
+@pytest.mark.requirement("P7")
+@pytest.mark.parametrize("schedules", [[], [{"priority": 9}], [{"state": "completed"}]])
+def test_apply_prints_no_literal_secret(
+    cli: CommandLine, broker: FakeBroker, schedules: list[dict[str, Any]]
+) -> None:
+    broker.respond = StoredSchedules(*(redacted(**fields) for fields in schedules))
+    document = yaml.safe_dump({**WITH_SECRET, "priority": 3})
+
+    for form in ("table", "json"):
+        result = cli("apply", "-f", "-", "--owner", "sales", "-o", form, stdin=document)
+
+        assert "daily" in result.stdout
+        assert "s3cret" not in result.output + result.stderr

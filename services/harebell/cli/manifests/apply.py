@@ -23,11 +23,12 @@ from harebell.cli.manifests.plan import (
     plan_put,
 )
 from harebell.client import Client
-from harebell.contract.errors import HarebellError, Rejected
+from harebell.contract.errors import CommandRejected, Conflict, HarebellError, Rejected
 
 app = typer.Typer()
 
 COLUMNS: Final = ("action", "key", "done", "note", "changes")
+KEY_FIELD: Final = "key"  # of a conflict with another body
 CANCEL_NOTE: Final = "not in the applied files"
 
 
@@ -104,6 +105,8 @@ async def _execute(
         try:
             if step.action is ManifestAction.CANCEL:
                 await client.cancel(key=step.key, note=CANCEL_NOTE)
+            elif step.compares_secrets and await _has_same_secrets(client, step):
+                return None
             elif step.expected_version is None:
                 await client.put(step.body)
             else:
@@ -111,6 +114,17 @@ async def _execute(
         except Rejected as error:
             return error
     return None
+
+
+async def _has_same_secrets(client: Client, step: ManifestStep) -> bool:
+    """Put the schedule without a version, which changes nothing. Return whether it is equal."""
+    try:
+        await client.put(step.body)
+    except CommandRejected as error:
+        if error.code == Conflict.code and error.field == KEY_FIELD:
+            return False
+        raise
+    return True
 
 
 def _row(step: ManifestStep, error: HarebellError | None, *, dry_run: bool) -> dict[str, Any]:

@@ -9,12 +9,15 @@ import orjson
 
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
+from harebell.contract.redaction import literals_of, redact_definition, refuse_redacted
 from harebell.contract.schedule import Definition
 from harebell.contract.views import ScheduleDetail, ScheduleView
 
 FIELDS: Final = {field.alias or name for name, field in Definition.model_fields.items()}
 CANCELLED: Final = "cancelled"
 COMPLETED: Final = "completed"
+ENDED_STATES: Final = (CANCELLED, COMPLETED)
+SECRETS_NOTE: Final = "The service compares the literal secrets and changes only different ones."
 WHEN_FIELD: Final = "when"
 # A schedule may omit `when`, because its tenant has a default that only the services know.
 ANY_WHEN: Final = {"now": True}
@@ -48,13 +51,14 @@ class ManifestStep:
     changes: Sequence[Difference] = ()
     expected_version: int | None = None
     note: str | None = None
+    compares_secrets: bool = False  # the service compares the literal secrets with the stored ones
 
 
 def desired_schedules(items: Iterable[Mapping[str, Any]], owner: str) -> dict[str, dict[str, Any]]:
     """Return the schedules of the files by key, in their order.
 
     Raises `InvalidInput` for a schedule without a key, with the key of another schedule, with
-    another owner or with an unknown field.
+    another owner, with an unknown field or with a redacted value.
     """
     desired: dict[str, dict[str, Any]] = {}
     for index, item in enumerate(items):
@@ -72,6 +76,7 @@ def desired_schedules(items: Iterable[Mapping[str, Any]], owner: str) -> dict[st
         if unknown := set(item) - FIELDS:
             reason = f"The schedule {key!r} has a field that does not exist."
             raise InvalidInput(reason, field=f"{field}.{min(unknown)}", code="unknown_field")
+        refuse_redacted(item.get("target"), f"{field}.target")
         desired[key] = {**item, "owner": owner}
     return desired
 
@@ -83,17 +88,20 @@ def plan_put(desired: Mapping[str, Any], stored: ScheduleDetail | None, owner: s
     """
     key = desired["key"]
     if stored is None:
-        changes = diff_definitions({}, without_defaults(desired))
+        changes = diff_definitions({}, redact_definition(without_defaults(desired)))
         return ManifestStep(action=ManifestAction.CREATE, key=key, body=desired, changes=changes)
     if stored.owner != owner:
         found = repr(stored.owner) if stored.owner else "none"
         reason = f"The owner of the stored schedule {key!r} must be {owner!r}, not {found}."
         raise InvalidInput(reason, field="owner", code="foreign_owner")
     definition = stored.definition
-    changes = diff_definitions(
-        without_defaults(definition), without_defaults({"when": definition["when"], **desired})
-    )
+    wanted = without_defaults({"when": definition["when"], **desired})
+    # The stored definition is redacted, and the output must contain no literal secret.
+    changes = diff_definitions(without_defaults(definition), redact_definition(wanted))
     action, note = _action(stored, changes)
+    compares_secrets = not changes and stored.state not in ENDED_STATES and has_literals(wanted)
+    if compares_secrets:
+        action, note = ManifestAction.UPDATE, SECRETS_NOTE
     is_kept = action is ManifestAction.KEEP
     return ManifestStep(
         action=action,
@@ -102,7 +110,13 @@ def plan_put(desired: Mapping[str, Any], stored: ScheduleDetail | None, owner: s
         changes=changes,
         expected_version=None if is_kept else stored.version,
         note=note,
+        compares_secrets=compares_secrets,
     )
+
+
+def has_literals(definition: Mapping[str, Any]) -> bool:
+    """Return whether a definition contains literal secrets, which a stored definition hides."""
+    return bool(literals_of(definition.get("target")))
 
 
 def _action(

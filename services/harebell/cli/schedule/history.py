@@ -1,5 +1,6 @@
 """`harebell schedule history`, `diff` and `rollback`: the versions of a schedule."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -14,6 +15,12 @@ from harebell.cli.manifests.plan import diff_definitions
 from harebell.cli.schedule.manage import Revive, print_schedule
 from harebell.client import Client, VersionView
 from harebell.contract.errors import InvalidInput, NotFound
+from harebell.contract.redaction import (
+    REDACTED_CODE,
+    literals_of,
+    redacted_fields,
+    refuse_redacted,
+)
 
 app = typer.Typer()
 
@@ -27,6 +34,7 @@ COLUMNS: Final = (
     "actor",
     "note",
 )
+KEPT_SECRETS: Final = "The literal secrets of the version in force stay."
 DIFFERENCE_COLUMNS: Final = ("field", "before", "after")
 
 VersionNumber: TypeAlias = Annotated[
@@ -87,7 +95,10 @@ async def diff(session: Session, options: DiffOptions) -> ExitCode:
 
 @command(app, "rollback")
 async def rollback(session: Session, options: RollbackOptions) -> ExitCode:
-    """Create a new version with the definition of an older version."""
+    """Create a new version with the definition of an older version.
+
+    The literal secrets of the version in force stay, because views hide those of older versions.
+    """
     async with session.connect() as client:
         versions = await _versions(client, options.schedule)
         definition = _version(versions, options.version).definition
@@ -102,7 +113,53 @@ async def rollback(session: Session, options: RollbackOptions) -> ExitCode:
             fields["request_id"] = options.request_id
         if options.revive:
             fields["revive"] = True
-        return print_schedule(session.output, await client.put({**definition, **fields}))
+        if not redacted_fields(definition.get("target")):
+            return print_schedule(session.output, await client.put({**definition, **fields}))
+        present = versions[fields["expected_version"]].definition
+        # A put of `***` would replace the secrets, so a patch changes only the other fields.
+        changes = rollback_patch(present, definition)
+        response = await client.patch(changes, key=definition["key"], **fields)
+        session.output.print_message(KEPT_SECRETS)
+        return print_schedule(session.output, response)
+
+
+def rollback_patch(present: Mapping[str, Any], older: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that makes the present definition equal to the older one.
+
+    Both are redacted, and the patch contains no literal secret. Raises `InvalidInput` if the older
+    version has a literal secret in a field that the present version lacks, or if the patch would
+    have to set a null.
+    """
+    lost = set(literals_of(older.get("target"))) - set(literals_of(present.get("target")))
+    if lost:
+        reason = "The rollback needs a literal secret that the version in force does not have."
+        raise InvalidInput(reason, field=f"target.{min(lost)}", code=REDACTED_CODE)
+    patch = _merge_patch_of(present, older)
+    refuse_redacted(patch.get("target"), "target")
+    return patch
+
+
+def _merge_patch_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    patch: dict[str, Any] = {name: None for name in before if name not in after}
+    for name, value in after.items():
+        old = before.get(name)
+        if name in before and old == value:
+            continue
+        if _contains_null(value):
+            reason = "The rollback cannot set a null beside literal secrets."
+            raise InvalidInput(reason, field=name, code=REDACTED_CODE)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            patch[name] = _merge_patch_of(old, value)
+        else:
+            patch[name] = value
+    return patch
+
+
+def _contains_null(value: object) -> bool:
+    """Return whether a value contains a null, which a merge patch would remove."""
+    if isinstance(value, Mapping):
+        return any(map(_contains_null, value.values()))
+    return value is None
 
 
 async def _versions(client: Client, schedule: str) -> dict[int, VersionView]:

@@ -307,11 +307,13 @@ async def backfill(session: Session, options: BackfillOptions) -> ExitCode:
 def print_schedule(output: Output, response: ScheduleResponse) -> ExitCode:
     """Print the response of a command for one schedule.
 
-    A message follows for each run that the command did not stop, and for each superseded version.
+    A message follows for each run that the command did not stop, for each superseded version and
+    for each warning.
     """
     output.print_record(_without_none(response))
     print_in_flight(output, response.in_flight)
     print_superseded(output, response.supersedes)
+    print_warnings(output, response.warnings)
     return ExitCode.DONE
 
 
@@ -328,6 +330,12 @@ def print_superseded(output: Output, versions: Sequence[ScheduledVersion]) -> No
         output.print_message(f"The pending version {each.version} of {at} is superseded.")
 
 
+def print_warnings(output: Output, warnings: Sequence[str] | None) -> None:
+    """Print a message for each warning of a response."""
+    for warning in warnings or ():
+        output.print_message(f"Warning: {warning}")
+
+
 def _print_schedules(
     output: Output, responses: Sequence[ScheduleResponse | ErrorResponse]
 ) -> ExitCode:
@@ -337,6 +345,7 @@ def _print_schedules(
     for response in stored:
         print_in_flight(output, response.in_flight)
         print_superseded(output, response.supersedes)
+        print_warnings(output, response.warnings)
     for error in errors:
         output.print_message(error_line(error.field, error.reason, error.code))
     return exit_code_of_many(done=len(stored), failed=len(errors))

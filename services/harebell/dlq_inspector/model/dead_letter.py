@@ -20,6 +20,7 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.ids import RunKey, dead_message_id, dead_run_id
 from harebell.contract.json_codec import decode
 from harebell.contract.message import parse
+from harebell.contract.redaction import redact_bytes, redact_definition
 from harebell.contract.types import EARLIEST, LATEST, instant_text
 from harebell.dlq_inspector.model.fingerprint import Fingerprint, fingerprint
 from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, QUERY
@@ -121,7 +122,7 @@ def dead_letters_of(incoming: IncomingDeadLetter, now: datetime) -> list[DeadLet
 
 
 def _dead_letter_of_item(incoming: IncomingDeadLetter, item: object, now: datetime) -> DeadLetter:
-    payload = sanitize_json(item)
+    payload = redact_payload(sanitize_json(item))
     try:
         if incoming.type == _RUN_DEAD:
             return _of_dead_run(parse(DeadRun, payload), payload)
@@ -180,7 +181,7 @@ def _is_valid_time(value: object) -> TypeGuard[datetime]:
 
 def import_dead_letter(exported: ExportedDeadLetter) -> DeadLetter:
     """Return the dead letter to store. Raise `InvalidInput` for an invalid payload or body."""
-    payload = sanitize_json(exported.payload)
+    payload = redact_payload(sanitize_json(exported.payload))
     if DeadLetterKind(exported.kind) is DeadLetterKind.RUN:
         return _of_dead_run(parse(DeadRun, payload), payload)
     body = exported.body or ""
@@ -217,6 +218,7 @@ def _of_dead_run(dead: DeadRun, payload: Mapping[str, Any]) -> DeadLetter:
 
 
 def _of_dead_message(dead: DeadMessage, body: bytes) -> DeadLetter:
+    body = redact_bytes(body)  # the broker has dead-lettered some bodies unchanged
     properties = sanitize_json(dead.model_dump(exclude={"body"}))
     return DeadLetter(
         id=dead_message_id(dead.queue, dead.message_id, body),
@@ -235,6 +237,11 @@ def _tenant_of(queue: str, routing_key: str) -> str:
     tenant, verb = split_key(routing_key)
     is_named = queue in _TENANT_QUEUES and verb and _TENANT.fullmatch(tenant)
     return tenant if is_named else FALLBACK_TENANT
+
+
+def redact_payload(payload: Any) -> Any:  # noqa: ANN401  # JSON
+    """Return the payload of a dead letter with `***` for each literal secret of its target."""
+    return redact_definition(payload) if isinstance(payload, Mapping) else payload
 
 
 def sanitize_text(value: str, limit: int | None = None) -> str:

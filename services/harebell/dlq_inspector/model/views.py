@@ -12,6 +12,7 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.ids import run_id
 from harebell.contract.json_codec import decode_trusted
 from harebell.contract.message import quoted
+from harebell.contract.redaction import redact_bytes
 from harebell.contract.types import LATEST
 from harebell.contract.views import (
     DeadLetterDecision,
@@ -24,6 +25,7 @@ from harebell.contract.views import (
     ReplayJobWait,
     ReplayView,
 )
+from harebell.dlq_inspector.model.dead_letter import redact_payload
 from harebell.dlq_inspector.model.results import DeadLetterState
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.run_states import RunState
@@ -87,11 +89,11 @@ def dead_letter_view(row: Row) -> DeadLetterView:
 def dead_letter_detail(row: Row, replays: Iterable[Row]) -> DeadLetterDetail:
     """Return the whole dead letter. `size` in the payload is the length of an untruncated body."""
     body = row["body"]
-    payload = decode_trusted(row["payload"].encode())
+    payload = redact_payload(decode_trusted(row["payload"].encode()))  # of an older release
     return DeadLetterDetail(
         **_dead_letter_fields(row),
         payload=payload,
-        body=None if body is None else base64.b64encode(body).decode(),
+        body=None if body is None else base64.b64encode(redact_bytes(body)).decode(),
         headers=payload.get("headers") if body is not None else None,
         queue=payload.get("queue") if body is not None else None,
         replay_history=[_replay_view(row, replay) for replay in replays],

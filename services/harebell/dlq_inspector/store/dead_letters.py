@@ -10,6 +10,7 @@ import orjson
 from sqlalchemy import Select, func, literal_column, select
 
 from harebell.contract.ids import RunKey
+from harebell.contract.json_codec import decode_trusted
 from harebell.dlq_inspector.model.dead_letter import DeadLetter, DeadLetterKind
 from harebell.dlq_inspector.model.results import DeadLetterState, LockedDeadLetter
 from harebell.dlq_inspector.store import groups
@@ -31,6 +32,7 @@ class DeadLetterStatements:
     record_replays: str
     discard: str
     insert_edited_copy: str
+    find_target: str
     supersede: str
 
 
@@ -117,15 +119,25 @@ UPDATE dead_letters
 SET state = 'discarded', discarded_at = now(), discarded_by = $2, discard_note = $3
 WHERE id = ANY($1::uuid[])
 """,
-    # The copy has the new target in its payload. The payload of the original does not change.
+    # The copy has the new target without literal secrets in its payload. Its replay reads the
+    # column `target`. The payload of the original does not change.
     insert_edited_copy="""
 INSERT INTO dead_letters (id, tenant, kind, schedule_id, scheduled_for, replay_number, key, reason,
     error_code, error, attempts, dead_at, state, payload, root_id, group_id,
     target, edited_from, edited_at, edited_by, edit_note)
 SELECT $2, tenant, kind, schedule_id, scheduled_for, replay_number, key, reason,
-    error_code, error, attempts, dead_at, 'open', jsonb_set(payload, '{target}', $3::text::jsonb),
-    root_id, group_id, $3::text::json, id, now(), $4, $5
+    error_code, error, attempts, dead_at, 'open', jsonb_set(payload, '{target}', $4::text::jsonb),
+    root_id, group_id, $3::text::json, id, now(), $5, $6
 FROM dead_letters WHERE id = $1
+""",
+    find_target="""
+SELECT coalesce(dead_letter.target, run.override -> 'target', version.run_spec -> 'target')::text
+FROM dead_letters AS dead_letter
+LEFT JOIN runs AS run ON run.scheduled_for = dead_letter.scheduled_for
+    AND run.schedule_id = dead_letter.schedule_id AND run.tenant = dead_letter.tenant
+LEFT JOIN schedule_versions AS version
+    ON version.schedule_id = run.schedule_id AND version.version = run.version
+WHERE dead_letter.id = $2 AND dead_letter.tenant = $1
 """,
     supersede="UPDATE dead_letters SET state = 'superseded' WHERE id = $1",
 )
@@ -242,12 +254,24 @@ async def insert_edited_copy(
     copy: UUID,
     *,
     target: str,
+    shown: str,
     actor: str | None,
     note: str | None,
 ) -> None:
-    """Insert an open copy with another target (JSON) and move the original to `superseded`."""
-    await connection.execute(STATEMENTS.insert_edited_copy, original, copy, target, actor, note)
+    """Insert an open copy with another target (JSON) and move the original to `superseded`.
+
+    `shown` is the target without literal secrets.
+    """
+    await connection.execute(
+        STATEMENTS.insert_edited_copy, original, copy, target, shown, actor, note
+    )
     await connection.execute(STATEMENTS.supersede, original)
+
+
+async def find_target(connection: asyncpg.Connection, tenant: str, id_: UUID) -> Any:  # noqa: ANN401  # JSON
+    """Return the target that a replay of the dead letter would call, or None without a run."""
+    text = await connection.fetchval(STATEMENTS.find_target, tenant, id_)
+    return None if text is None else decode_trusted(text.encode())
 
 
 async def count_open(connection: asyncpg.Connection | asyncpg.Pool) -> int:

@@ -12,8 +12,9 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted, to_invalid_input
 from harebell.contract.schedule import Definition
 from harebell.contract.target import Target, TaskTarget
+from harebell.domain.literal_secrets import check_literals, check_secrets
 from harebell.domain.target_check import check_pool, check_priority, check_target
-from harebell.domain.tenant_policy import PolicySource, TenantPolicies
+from harebell.domain.tenant_policy import LiteralSecrets, PolicySource, TenantPolicies
 from harebell.domain.url_policy import Egress
 from harebell.domain.validation import check_when
 
@@ -34,6 +35,10 @@ class TargetPolicy:
     tasks: frozenset[str] | None = None  # None: intake accepts every task name
     policies: PolicySource = field(default_factory=TenantPolicies.unrestricted)
 
+    def allows_literals(self, tenant: str) -> bool:
+        """Return whether the tenant may write literal secrets into its definitions."""
+        return self.policies.current.of(tenant).literal_secrets is not LiteralSecrets.REFUSE
+
 
 def check_definition(
     definition: Definition,
@@ -49,6 +54,9 @@ def check_definition(
     check_priority(definition.priority, policy)
     check_pool(definition.pool, policy)
     check_target_of(definition.target, tenant, target_policy)
+    check_secrets(
+        definition.target, "target", allows_literals=target_policy.allows_literals(tenant)
+    )
 
 
 def check_target_of(
@@ -81,6 +89,10 @@ def check_patch(
     policy = target_policy.policies.current.of(tenant)
     for name, value in patch.items():
         _check_name(name, value)
+        if name == "target":
+            check_literals(
+                value, f"{SET}.target", allows_literals=target_policy.allows_literals(tenant)
+            )
         definition = _definition_with(name, value)
         if definition is None:
             continue
@@ -88,6 +100,7 @@ def check_patch(
             check_when(definition.when, schedule_id, now=accepted_at, field=f"{SET}.when")
         elif name == "target":
             check_target_of(definition.target, tenant, target_policy, field=f"{SET}.target")
+            check_secrets(definition.target, f"{SET}.target")
         elif name == "pool":
             check_pool(definition.pool, policy, f"{SET}.pool")
         elif name == "priority":

@@ -20,6 +20,7 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted
 from harebell.contract.types import duration_text, instant_text
 from harebell.domain.default_schedule import DefaultWhen
+from harebell.domain.literal_secrets import check_edited_secrets
 from harebell.domain.run_states import RETENTION, ScheduleState
 from harebell.intake.commands.definition import (
     TargetPolicy,
@@ -66,6 +67,7 @@ def check_command(
         _check_future(command.effective_at, accepted_at, "effective_at")
     if isinstance(command, DeadLetterEdit):
         check_target_of(command.target, tenant, targets)
+        check_edited_secrets(command.target, allows=targets.allows_literals(tenant))
     if isinstance(command, SchedulePause | BreakerOpen | BreakerClose):
         _check_future(command.until, accepted_at, "until")
     if isinstance(command, BreakerCommand):

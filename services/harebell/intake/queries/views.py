@@ -1,12 +1,14 @@
 """The views of rows, as users see schedules, versions, runs, attempts and breakers (pure)."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from harebell.contract.errors import InvalidInput
 from harebell.contract.ids import run_id
 from harebell.contract.message import parse
+from harebell.contract.redaction import redact_definition
 from harebell.contract.schedule import Definition
 from harebell.contract.types import milliseconds
 from harebell.contract.views import (
@@ -43,18 +45,23 @@ def schedule_detail(
     *,
     now: datetime,
     planned: datetime | None = None,
+    reveal: bool = False,
 ) -> ScheduleDetail:
     """Return the view of a row of `IntakeStore.get_schedule`, like `schedule_view`.
 
     `pending` contains the pending versions in the order of their effective times.
     """
-    fields = {**_schedule_fields(row, now, planned), "definition": _definition_json(row)}
+    definition = _definition_json(row, reveal=reveal)
+    fields = {**_schedule_fields(row, now, planned), "definition": definition}
     return ScheduleDetail.model_validate({**fields, "pending_versions": [{**p} for p in pending]})
 
 
-def version_list_view(schedule: Row, versions: Sequence[Row]) -> VersionListView:
+def version_list_view(
+    schedule: Row, versions: Sequence[Row], *, reveal: bool = False
+) -> VersionListView:
     """Return the view of a schedule with its versions, in the order of `versions`."""
-    views = [_version_view(row, in_force=schedule["version"]) for row in versions]
+    in_force = schedule["version"]
+    views = [_version_view(row, in_force=in_force, reveal=reveal) for row in versions]
     return VersionListView(id=schedule["id"], key=schedule["key"], versions=views)
 
 
@@ -78,25 +85,25 @@ def breaker_view(row: Row) -> BreakerView:
     return BreakerView.model_validate({**row, "effective_state": row["forced"] or row["state"]})
 
 
-def _version_view(row: Row, *, in_force: int) -> VersionView:
+def _version_view(row: Row, *, in_force: int, reveal: bool) -> VersionView:
     fields = {
         **row,
         "in_force": row["version"] == in_force,
-        "definition": _definition_json(row),
+        "definition": _definition_json(row, reveal=reveal),
     }
     return VersionView.model_validate(fields)
 
 
-def _definition_json(row: Row) -> dict[str, Any]:
+def _definition_json(row: Row, *, reveal: bool) -> dict[str, Any]:
     """Return the definition with its defaults, which PostgreSQL does not store.
 
-    A definition that this release cannot read is shown as stored.
+    A definition that this release cannot read is shown without its defaults. The definition
+    contains literal secrets only with `reveal`.
     """
-    stored: dict[str, Any] = row["definition"]
-    try:
-        return parse(Definition, stored).to_full_json()
-    except InvalidInput:
-        return stored
+    definition: dict[str, Any] = row["definition"]
+    with suppress(InvalidInput):
+        definition = parse(Definition, definition).to_full_json()
+    return definition if reveal else redact_definition(definition)
 
 
 def _schedule_fields(row: Row, now: datetime, planned: datetime | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from harebell.contract.message import parse
 from harebell.contract.responses import ScheduleResponse
 from harebell.contract.schedule import Definition
 from harebell.contract.when import WHEN_RULES
+from harebell.domain.literal_secrets import literal_warnings
 from harebell.domain.recurrence import initial_cursor
 from harebell.domain.run_states import ScheduleState
 from harebell.ticker.commands.changes import change, check_one_shot, new_version
@@ -22,6 +23,10 @@ from harebell.ticker.model.version import Version, VersionStatus
 
 def put(unit: UnitOfWork, context: CommandContext, command: SchedulePut) -> ScheduleResponse:
     """Create a schedule, or give the schedule with this key a new version."""
+    return _with_warnings(_put(unit, context, command), command.definition)
+
+
+def _put(unit: UnitOfWork, context: CommandContext, command: SchedulePut) -> ScheduleResponse:
     definition = command.definition
     record = None if context.schedule_id is None else unit.schedules.get(context.schedule_id)
     if record is None:
@@ -61,6 +66,19 @@ def patch(unit: UnitOfWork, context: CommandContext, command: SchedulePatch) -> 
     except InvalidInput as error:
         error.field = f"set.{error.field}"
         raise
+    response = _change_definition(unit, context, before, definition=definition, command=command)
+    return _with_warnings(response, definition)
+
+
+def _change_definition(
+    unit: UnitOfWork,
+    context: CommandContext,
+    before: Definition,
+    *,
+    definition: Definition,
+    command: SchedulePatch,
+) -> ScheduleResponse:
+    record = find_schedule(unit, context)
     if unit.has_ended(record) and command.revive:
         return revive(unit, context, record, definition=definition)
     if definition.fingerprint() == before.fingerprint():
@@ -68,6 +86,11 @@ def patch(unit: UnitOfWork, context: CommandContext, command: SchedulePatch) -> 
     if unit.has_ended(record):
         return change_ended(unit, context, record, definition=definition)
     return change(unit, context, record, definition=definition)
+
+
+def _with_warnings(response: ScheduleResponse, definition: Definition) -> ScheduleResponse:
+    warnings = literal_warnings(definition.target)
+    return response if warnings is None else response.model_copy(update={"warnings": warnings})
 
 
 def _check_expected_version(record: ScheduleRecord, expected: int | str) -> None:
