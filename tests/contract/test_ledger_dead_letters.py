@@ -1,5 +1,6 @@
 """Dead letters: inserted once, and replayed once or discarded by their tenant only."""
 
+from dataclasses import replace as replace_fields
 from datetime import timedelta
 from uuid import NAMESPACE_URL, uuid5
 
@@ -15,7 +16,7 @@ from tests.contract.ledger_rows import (
     row_of,
 )
 
-from harebell.contract.ids import RunKey, dead_run_id
+from harebell.contract.ids import RunKey, dead_run_id, older_dead_run_id
 from harebell.dlq_inspector.model.dead_letter import DeadLetter, DeadLetterKind
 from harebell.dlq_inspector.model.results import DeadLetterState, LockedDeadLetter
 from harebell.dlq_inspector.store import dead_letters
@@ -34,7 +35,8 @@ def key_of(name: str) -> RunKey:
 def dead_letter_of(key: RunKey) -> DeadLetter:
     """Return the dead letter of replay number 0."""
     return DeadLetter(
-        id=dead_run_id(str(key), 0),
+        id=dead_run_id(TENANT, str(key), 0),
+        older_id=older_dead_run_id(str(key), 0),
         tenant=TENANT,
         kind=DeadLetterKind.RUN,
         reason="attempts_exhausted",
@@ -71,7 +73,7 @@ async def replay(ledger: asyncpg.Pool, letter: DeadLetter) -> bool:
     async with ledger.acquire() as connection, connection.transaction():
         found = await dead_letters.lock_dead_letters(connection, TENANT, [letter.id])
         staged = await dead_letters.stage_replays(connection, TENANT, list(found.values()))
-        await dead_letters.record_replays(connection, staged, actor="ada", note="again")
+        await dead_letters.record_replays(connection, TENANT, staged, actor="ada", note="again")
     return letter.id in staged
 
 
@@ -81,10 +83,31 @@ async def test_insert_dead_letters_inserts_a_repeated_dead_letter_once(
     first, second = dead_letter_of(key_of("twice")), dead_letter_of(key_of("once"))
 
     async with ledger.acquire() as connection:
-        assert await dead_letters.insert_dead_letters(connection, [first]) == [first]
-        assert await dead_letters.insert_dead_letters(connection, [first, second, second]) == [
-            second
-        ]
+        once = await dead_letters.insert_dead_letters(connection, [first])
+        again = await dead_letters.insert_dead_letters(connection, [first, second, second])
+
+    assert (once.new, again.new) == ([first], [second])
+    assert (once.conflicts, again.conflicts) == ([], [])
+
+
+async def test_insert_dead_letters_recognises_the_ids_of_older_versions(
+    ledger: asyncpg.Pool,
+) -> None:
+    """Another tenant took the older id of the second one, which does not prevent its insertion."""
+    own, taken = dead_letter_of(key_of("older")), dead_letter_of(key_of("taken"))
+    async with ledger.acquire() as connection:
+        await dead_letters.insert_dead_letters(
+            connection,
+            [
+                replace_fields(own, id=own.older_id),
+                replace_fields(taken, id=taken.older_id, tenant="another"),
+            ],
+        )
+
+        inserted = await dead_letters.insert_dead_letters(connection, [own, taken])
+
+    assert inserted.new == [taken]
+    assert inserted.conflicts == [taken]
 
 
 async def test_lock_dead_letters_returns_a_dead_letter_to_its_tenant_only(
@@ -146,7 +169,7 @@ async def test_discarded_dead_letter_is_not_replayable(ledger: asyncpg.Pool) -> 
 
     async with ledger.acquire() as connection, connection.transaction():
         await dead_letters.lock_dead_letters(connection, TENANT, [letter.id])
-        await dead_letters.discard(connection, [letter.id], actor="ada", note="useless")
+        await dead_letters.discard(connection, TENANT, [letter.id], actor="ada", note="useless")
 
     found = await locked(ledger, letter)
     assert found is not None

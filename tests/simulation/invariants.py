@@ -138,7 +138,7 @@ class InvariantChecker:
         is_next = number == before.replay_number + 1
         check(is_next, f"{after.key}: replay number {number} after {before}")
         if before.state is RunState.DEAD:
-            id_ = dead_run_id(str(after.key), before.replay_number)
+            id_ = dead_run_id(after.tenant, str(after.key), before.replay_number)
             old, new = self.store.tables[DEAD_LETTERS].get(id_), transaction.get(DEAD_LETTERS, id_)
             closed = (DeadLetterState.OPEN, DeadLetterState.REPLAYED)
             is_closed = old and (old["state"], new["state"]) == closed

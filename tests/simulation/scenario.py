@@ -166,7 +166,7 @@ class Scenario:
         return open_runs + schedules + dead_runs
 
     def _has_no_dead_letter(self, run: Run) -> bool:
-        id_ = dead_run_id(str(run.key), run.replay_number)
+        id_ = dead_run_id(run.tenant, str(run.key), run.replay_number)
         return run.state is RunState.DEAD and id_ not in self.store.tables[DEAD_LETTERS]
 
     def _unresolved(self) -> list[RunKey]:

@@ -12,6 +12,8 @@ _HAREBELL: Final = UUID("6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11")
 _BY_KEY: Final = uuid5(_HAREBELL, "schedule by key")
 _BY_REQUEST: Final = uuid5(_HAREBELL, "schedule by request")
 _DEAD_LETTER: Final = uuid5(_HAREBELL, "dead letter")
+_DEAD_LETTER_OF_TENANT: Final = uuid5(_HAREBELL, "dead letter of a tenant")
+_IMPORTED_DEAD_LETTER: Final = uuid5(_HAREBELL, "imported dead letter of a tenant")
 _FAILURE_GROUP: Final = uuid5(_HAREBELL, "failure group")
 _REPLAY_JOB: Final = uuid5(_HAREBELL, "replay by request")
 _TIMESTAMP: Final = "%Y%m%dT%H%M%S"
@@ -72,14 +74,36 @@ def run_id(schedule: UUID, scheduled_for: datetime) -> RunId:
     return str(RunKey(scheduled_for, schedule))
 
 
-def dead_run_id(run: RunId, replay_number: int) -> UUID:
+def dead_run_id(tenant: str, run: RunId, replay_number: int) -> UUID:
     """Return the id of the dead letter of a run."""
+    return uuid5(_DEAD_LETTER_OF_TENANT, f"{tenant}/{run}/{replay_number}")
+
+
+def dead_message_id(tenant: str, queue: str, *, message_id: str | None, body: bytes) -> UUID:
+    """Return the id of the dead letter of a message."""
+    return uuid5(_DEAD_LETTER_OF_TENANT, f"{tenant}/{_message(queue, message_id, body)}")
+
+
+def imported_dead_letter_id(dead_letter: UUID) -> UUID:
+    """Return the id of an import whose run or message no service has reported to its tenant.
+
+    `dead_letter` is the id that a report would have, so the import does not occupy this id.
+    """
+    return uuid5(_IMPORTED_DEAD_LETTER, str(dead_letter))
+
+
+def older_dead_run_id(run: RunId, replay_number: int) -> UUID:
+    """Return the id that the dead letter of a run had in versions without the tenant in ids."""
     return uuid5(_DEAD_LETTER, f"{run}/{replay_number}")
 
 
-def dead_message_id(queue: str, message_id: str | None, body: bytes) -> UUID:
-    """Return the id of the dead letter of a message."""
-    return uuid5(_DEAD_LETTER, f"{queue}/{message_id or ''}/{sha256(body).hexdigest()}")
+def older_dead_message_id(queue: str, message_id: str | None, body: bytes) -> UUID:
+    """Return the id that the dead letter of a message had without the tenant in ids."""
+    return uuid5(_DEAD_LETTER, _message(queue, message_id, body))
+
+
+def _message(queue: str, message_id: str | None, body: bytes) -> str:
+    return f"{queue}/{message_id or ''}/{sha256(body).hexdigest()}"
 
 
 def failure_group_id(tenant: str, target: str, *, error_code: str, message: str) -> UUID:

@@ -10,6 +10,7 @@ from harebell.cli.framework.lazy_commands import lazy_group
 from harebell.cli.framework.options import (
     DEFAULT_TIMEOUT,
     AmqpUrl,
+    AmqpUrlFile,
     Format,
     GlobalOptions,
     OutputFormat,
@@ -52,6 +53,7 @@ def harebell(
     context: typer.Context,
     *,
     amqp_url: AmqpUrl = None,
+    amqp_url_file: AmqpUrlFile = None,
     tenant: TenantName = DEFAULT_TENANT,
     timeout: Timeout = DEFAULT_TIMEOUT,
     output: OutputFormat = Format.TABLE,
@@ -61,6 +63,7 @@ def harebell(
 
     The global options may precede or follow the name of a command. The variables
     HAREBELL_AMQP_URL, HAREBELL_TENANT, HAREBELL_TIMEOUT and HAREBELL_OUTPUT set their defaults.
+    HAREBELL_AMQP_URL_FILE names a file with the URL.
 
     A TIME is ISO 8601 with an offset (2026-11-20T14:00:00Z) or a duration (10m, 2h, 7d).
 
@@ -68,5 +71,11 @@ def harebell(
     done).
     """
     process: ProcessContext = context.obj
-    options = GlobalOptions(amqp_url=amqp_url, tenant=tenant, timeout=timeout, output=output)
+    options = GlobalOptions(
+        amqp_url=amqp_url,
+        amqp_url_file=amqp_url_file,
+        tenant=tenant,
+        timeout=timeout,
+        output=output,
+    )
     context.obj = replace(process, options=options)

@@ -121,7 +121,7 @@ async def audit(session: Session, options: AuditOptions) -> ExitCode:
             period=duration(options.since, field="since"),
             interval=duration(options.every, field="every"),
             ping_url=options.ping_url,
-            amqp_url=session.options.amqp_url,
+            amqp_url=session.known_amqp_url(),
             scope=scope,
             late_after=late_after,
         )

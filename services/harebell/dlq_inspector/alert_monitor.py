@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import asyncpg
 import structlog
-from sqlalchemy import Select, func, literal_column, select
+from sqlalchemy import Select, and_, func, literal_column, select
 
 from harebell.contract.errors import HarebellError
 from harebell.dlq_inspector import metrics
@@ -17,7 +17,7 @@ from harebell.dlq_inspector.model.alerts import (
     DeadLetterSpike,
     StalledReplayJob,
 )
-from harebell.dlq_inspector.store.groups import hidden_groups
+from harebell.dlq_inspector.store.groups import is_hidden
 from harebell.messaging.event_publisher import OutgoingEvent, event_messages
 from harebell.messaging.publisher import Publisher
 from harebell.runtime.settings import DlqInspectorSettings
@@ -114,13 +114,15 @@ def _spikes(window: timedelta, max_count: int) -> Select[Any]:
     """Return the tenants with more new dead letters, and the largest group of each tenant.
 
     A person has muted or archived the hidden groups, so their dead letters do not count.
+    Imports do not count either, because their tenant chooses their times.
     """
     columns = dead_letters.c
     recent = (
         select(columns.tenant, columns.dead_at, columns.group_id)
         .where(
             columns.dead_at > func.now() - window,
-            columns.group_id.not_in(hidden_groups()),
+            ~columns.is_imported,
+            ~is_hidden(dead_letters),
         )
         .order_by(columns.dead_at.desc())
         .limit(literal_column(str(MAX_RECENT)))
@@ -138,7 +140,13 @@ def _spikes(window: timedelta, max_count: int) -> Select[Any]:
         .subquery("spikes")
     )
     return select(spikes, failure_groups.c.target, failure_groups.c.error_code).join_from(
-        spikes, failure_groups, failure_groups.c.id == spikes.c.group, isouter=True
+        spikes,
+        failure_groups,
+        and_(
+            failure_groups.c.tenant == spikes.c.tenant,
+            failure_groups.c.id == spikes.c.group,
+        ),
+        isouter=True,
     )
 
 

@@ -136,7 +136,7 @@ class DeadLetterCommandHandler:
                 )
                 open_ids = [id_ for id_, dead_letter in locked.items() if dead_letter.is_open]
                 await dead_letters.discard(
-                    connection, open_ids, actor=commands.actor, note=command.note
+                    connection, commands.tenant, open_ids, actor=commands.actor, note=command.note
                 )
         return _response(commands, command.note, discard_results(command.ids, locked))
 
@@ -157,7 +157,9 @@ class DeadLetterCommandHandler:
         try:
             with translate_db_errors():
                 async with self._pool.acquire() as connection:
-                    results = await import_dead_letters(connection, commands, command)
+                    results = await import_dead_letters(
+                        connection, commands, command, now=self._clock.now()
+                    )
         except Rejected as error:
             return error_response(error)
         return _response(commands, command.note, results)

@@ -38,13 +38,14 @@ async def edit_dead_letter(
     if redacted_fields(whole):
         kept = await dead_letters.find_target(connection, commands.tenant, original.id)
         whole = restore_literals(whole, kept, "target")
-    await dead_letters.insert_edited_copy(
-        connection,
-        original.id,
-        copy,
+    edit = dead_letters.Edit(
+        tenant=commands.tenant,
+        original=original.id,
+        copy=copy,
         target=orjson.dumps(whole).decode(),
         shown=orjson.dumps(redact_target(whole)).decode(),
         actor=commands.actor,
         note=command.note,
     )
+    await dead_letters.insert_edited_copy(connection, edit)
     return {str(copy): ResultStatus.EDITED.value}

@@ -66,10 +66,20 @@ class Ingester:
     async def _insert(self, incoming: Iterable[DeadLetter]) -> None:
         with translate_db_errors():
             async with self._pool.acquire() as connection:
-                new = await dead_letters.insert_dead_letters(connection, incoming)
-        for kind, count in Counter(dead_letter.kind for dead_letter in new).items():
+                inserted = await dead_letters.insert_dead_letters(connection, incoming)
+        report_conflicts(inserted.conflicts)
+        for kind, count in Counter(dead_letter.kind for dead_letter in inserted.new).items():
             metrics.DEAD_LETTERS.labels(kind.value).inc(count)
             log.info("dead letters stored", kind=kind.value, count=count)
+
+
+def report_conflicts(conflicts: Iterable[DeadLetter]) -> None:
+    """Count and log the dead letters whose id or run belongs to another tenant."""
+    for each in conflicts:
+        metrics.DEAD_LETTER_CONFLICTS.inc()
+        log.warning(
+            "dead letter conflicts with another tenant", id=str(each.id), tenant=each.tenant
+        )
 
 
 def _incoming(delivery: Delivery) -> IncomingDeadLetter:

@@ -24,12 +24,28 @@ async def run_maintenance(pool: asyncpg.Pool, settings: DlqInspectorSettings) ->
     """Apply the retention regularly until the task is cancelled."""
     for reason in (AGE, SIZE):
         metrics.DEAD_LETTERS_DELETED.labels(reason)  # a rate ignores the first value of a series
+    has_moved = False
     while True:
         try:
+            if not has_moved:
+                await move_unowned(pool)
+                has_moved = True
             await apply_retention(pool, settings)
         except Transient as error:
             log.warning("dead letter maintenance failed", reason=error.reason)
         await asyncio.sleep(MAINTENANCE_INTERVAL)
+
+
+async def move_unowned(pool: asyncpg.Pool) -> None:
+    """Move the dead letters that name no tenant to the operators.
+
+    The last dlq_inspector of an upgrade starts after the end of the last older one.
+    """
+    with translate_db_errors():
+        async with pool.acquire() as connection:
+            moved = await retention.move_unowned(connection)
+    if moved:
+        log.warning("dead letters moved to the operators", count=moved)
 
 
 async def apply_retention(pool: asyncpg.Pool, settings: DlqInspectorSettings) -> None:

@@ -14,6 +14,10 @@ DEAD_LETTERS_DELETED: Final = Counter(
     "Dead letters that the retention deleted, counted after each batch.",
     ["reason"],
 )
+DEAD_LETTER_CONFLICTS: Final = Counter(
+    "harebell_dead_letter_conflicts_total",
+    "Dead letters whose id or run belongs to another tenant, counted when they are stored.",
+)
 REPLAYED_RUNS: Final = Counter(
     "harebell_replayed_runs_total",
     "Runs that the dlq_inspector replayed, counted after the commit.",

@@ -39,7 +39,9 @@ async def start_replays(
     staged = await dead_letters.stage_replays(
         connection, request.tenant, replayable, pool=request.pool
     )
-    await dead_letters.record_replays(connection, staged, actor=request.actor, note=request.note)
+    await dead_letters.record_replays(
+        connection, request.tenant, staged, actor=request.actor, note=request.note
+    )
     to_publish = [each for each in locked.values() if each.id in staged or each.is_unstarted]
     runs = [each.run for each in to_publish if each.run is not None]
     return replay_results(requested, locked, staged), await rebuild_tickets(connection, runs)

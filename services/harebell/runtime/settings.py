@@ -6,7 +6,7 @@ docs/operations/settings.md documents each setting.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -99,6 +99,9 @@ def _check_web_url(url: SecretStr) -> SecretStr:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         reason = "The webhook must be a URL such as https://chat.example/hooks/abc."
         raise invalid("invalid_setting", reason)
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        reason = "The webhook must be an https URL, because http is allowed on loopback only."
+        raise invalid("invalid_setting", reason)
     return url
 
 
@@ -109,6 +112,13 @@ def _check_proxy_url(url: SecretStr) -> SecretStr:
         reason = "The proxy must be a URL such as http://proxy.internal:3128."
         raise invalid("invalid_setting", reason)
     return url
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class ServiceSettings(BaseModel):

@@ -190,8 +190,8 @@ attempts = Table(  # append-only
 dead_letters = Table(
     "dead_letters",
     metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("tenant", Text),
+    Column("tenant", Text, primary_key=True),
+    Column("id", Uuid, primary_key=True),  # contains the tenant; unique without it too
     Column("kind", Text, nullable=False),  # run, message
     Column("schedule_id", Uuid),
     Column("scheduled_for", _instant),
@@ -215,6 +215,8 @@ dead_letters = Table(
     Column("edited_by", Text),
     Column("edit_note", Text),
     Column("group_id", Uuid, nullable=False),
+    Column("kept_at", _instant, nullable=False),  # the time of the insertion
+    Column("is_imported", Boolean, nullable=False),
 )
 
 failure_groups = Table(

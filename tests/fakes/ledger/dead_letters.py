@@ -41,13 +41,14 @@ _COLUMNS = (
     "attempts",
     "root_id",
     "group_id",
+    "is_imported",
+    "older_id",
+    "older_root_id",
 )
 _LOCKED_COLUMNS = (
     "id",
     "kind",
     "state",
-    "scheduled_for",
-    "schedule_id",
     "replay_number",
     "target",
 )
@@ -73,9 +74,19 @@ def insert_dead_letters(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Re
     for values in zip(*columns, strict=True):
         row = dict(zip(_COLUMNS, values, strict=True))
         tx.lock(DEAD_LETTERS, row["id"])
-        if tx.get(DEAD_LETTERS, row["id"]) is None:
-            tx.put(DEAD_LETTERS, row["id"], row | {"state": DeadLetterState.OPEN, "target": None})
-            yield {"id": row["id"]}
+        older, root = (tx.get(DEAD_LETTERS, row[name]) for name in ("older_id", "older_root_id"))
+        is_new = tx.get(DEAD_LETTERS, row["id"]) is None and not _is_of(older, row["tenant"])
+        if is_new:
+            stored = row | {"state": DeadLetterState.OPEN, "target": None}
+            if _is_of(root, row["tenant"]):
+                stored["root_id"] = row["older_root_id"]
+            tx.put(DEAD_LETTERS, row["id"], stored)
+        conflicts = older is not None and older["tenant"] != row["tenant"]
+        yield {"id": row["id"], "is_new": is_new, "conflicts": conflicts}
+
+
+def _is_of(row: Record | None, tenant: str) -> bool:
+    return row is not None and row["tenant"] == tenant
 
 
 @answers(groups.STATEMENTS.record_failures)
@@ -93,6 +104,8 @@ def lock_dead_letters(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> Iter
         tx.lock(DEAD_LETTERS, id_)
         run = _run_of(tx, row)
         yield {name: row[name] for name in _LOCKED_COLUMNS} | {
+            "scheduled_for": None if run is None else run.scheduled_for,
+            "schedule_id": None if run is None else run.schedule_id,
             "override": None if run is None else run.override,
             "is_unstarted": run is not None and _is_unstarted(run, row["replay_number"]),
         }
@@ -101,7 +114,8 @@ def lock_dead_letters(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> Iter
 def _run_of(tx: Transaction, row: Record) -> Run | None:
     if row["schedule_id"] is None:
         return None
-    return run_of(tx, RunKey(row["scheduled_for"], row["schedule_id"]))
+    run = run_of(tx, RunKey(row["scheduled_for"], row["schedule_id"]))
+    return run if run is not None and run.tenant == row["tenant"] else None
 
 
 def _is_unstarted(run: Run, replay_number: int) -> bool:
@@ -110,10 +124,12 @@ def _is_unstarted(run: Run, replay_number: int) -> bool:
 
 @answers(STATEMENTS.record_replays)
 def record_replays(
-    tx: Transaction, ids: Sequence[UUID], actor: str | None, note: str | None
+    tx: Transaction, tenant: str, ids: Sequence[UUID], actor: str | None, note: str | None
 ) -> None:
     for id_ in ids:
         row = tx.get(DEAD_LETTERS, id_)
+        if not _is_of(row, tenant):
+            continue
         if tx.get(REPLAYS, id_) is not None:
             raise asyncpg.UniqueViolationError(f"The replay of the dead letter {id_} exists.")
         tx.put(DEAD_LETTERS, id_, row | {"state": DeadLetterState.REPLAYED})
@@ -122,11 +138,14 @@ def record_replays(
 
 
 @answers(STATEMENTS.discard)
-def discard(tx: Transaction, ids: Sequence[UUID], actor: str | None, note: str | None) -> None:
+def discard(
+    tx: Transaction, tenant: str, ids: Sequence[UUID], actor: str | None, note: str | None
+) -> None:
     discarded = {"discarded_at": tx.now, "discarded_by": actor, "discard_note": note}
     for id_ in ids:
         row = tx.get(DEAD_LETTERS, id_)
-        tx.put(DEAD_LETTERS, id_, row | {"state": DeadLetterState.DISCARDED} | discarded)
+        if _is_of(row, tenant):
+            tx.put(DEAD_LETTERS, id_, row | {"state": DeadLetterState.DISCARDED} | discarded)
 
 
 @answers(STATEMENTS.lock_schedules)

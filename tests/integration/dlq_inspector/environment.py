@@ -81,6 +81,14 @@ class DlqEnvironment:
             yield stop
             stop.set()
 
+    def operators(self) -> AbstractAsyncContextManager[Client]:
+        """Open a client of the operators."""
+        return self.client_of(amqp_names.OPERATIONS_TENANT)
+
+    def client_of(self, tenant: str) -> AbstractAsyncContextManager[Client]:
+        """Open a client of the tenant."""
+        return Client.connect(self.settings.amqp_url.get_secret_value(), tenant=tenant)
+
     def open_pool(self) -> AbstractAsyncContextManager[asyncpg.Pool]:
         """Open a pool with the service role and the settings of the dlq_inspector."""
         url = self.settings.database_url.get_secret_value()
@@ -228,4 +236,4 @@ def dead_run(key: RunKey, *, tenant: str = "acme", replay_number: int = 0) -> De
 
 
 def dead_letter_id(dead: DeadRun) -> UUID:
-    return dead_run_id(dead.run_id, dead.replay_number)
+    return dead_run_id(dead.tenant, dead.run_id, dead.replay_number)

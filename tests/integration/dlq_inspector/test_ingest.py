@@ -16,7 +16,6 @@ from tests.integration.dlq_inspector.environment import (
     dead_run,
 )
 
-from harebell.client import Client
 from harebell.contract import amqp_names
 from harebell.contract.dead_letter import DeadMessage
 from harebell.contract.ids import RunKey, failure_group_id
@@ -88,9 +87,9 @@ async def test_unreadable_message_is_stored_raw_and_delays_no_other(dlq: DlqEnvi
     await dlq.add_dead_run()
 
     await dlq.wait_for_dead_letters(1)
-    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as fallback:
-        lines = await dlq.wait_for_dead_letters(2, fallback)
-        detail = await fallback.dead_letter(lines[0].id)
+    async with dlq.operators() as operators:
+        lines = await dlq.wait_for_dead_letters(2, operators)
+        detail = await operators.dead_letter(lines[0].id)
     assert {line.kind for line in lines} == {"message"}
     assert body_of(detail) == unreadable
     await dlq.wait_until_empty(DEAD_LETTERS.name)
@@ -109,9 +108,9 @@ async def test_message_that_the_broker_dead_letters_has_its_queue(dlq: DlqEnviro
 
     await message.reject()
 
-    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as fallback:
-        [line] = await dlq.wait_for_dead_letters(1, fallback)
-        detail = await fallback.dead_letter(line.id)
+    async with dlq.operators() as operators:
+        [line] = await dlq.wait_for_dead_letters(1, operators)
+        detail = await operators.dead_letter(line.id)
     assert (line.reason, detail.queue) == ("rejected", source.name)
     assert detail.headers is not None
     assert detail.headers["colour"] == "red"
@@ -143,9 +142,9 @@ async def test_unreadable_command_becomes_a_dead_letter_and_delays_no_other(
     await dlq.publish(amqp_names.CHANGES, amqp_names.CHANGES_DLQ, b"{", "accepted_commands")
     dead = await dlq.add_dead_run()
 
-    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as fallback:
-        [line] = await dlq.wait_for_dead_letters(1, fallback)
-        detail = await fallback.dead_letter(line.id)
+    async with dlq.operators() as operators:
+        [line] = await dlq.wait_for_dead_letters(1, operators)
+        detail = await operators.dead_letter(line.id)
     assert (detail.queue, body_of(detail)) == (DLQ.name, b"{")
     await dlq.wait_for_dead_letters(1)
     await dlq.send_command("dlq.discard", dead_letter_id(dead))

@@ -15,7 +15,6 @@ from tests.integration.dlq_inspector.environment import (
     dead_letter_id,
 )
 
-from harebell.client import Client
 from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommand
 from harebell.contract.ids import RunKey
@@ -168,12 +167,12 @@ async def test_message_and_run_that_is_not_dead_are_not_replayable(dlq: DlqEnvir
     dead = await dlq.add_dead_run()
     await dlq.set_run_state("succeeded", RunKey.parse(dead.run_id))
     await dlq.publish(amqp_names.DEAD, "x", b"unreadable", None)
-    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as fallback:
-        [message] = await dlq.wait_for_dead_letters(1, fallback)
+    async with dlq.operators() as operators:
+        [message] = await dlq.wait_for_dead_letters(1, operators)
         await dlq.wait_for_dead_letters(1)
 
     await dlq.send_command("dlq.replay", dead_letter_id(dead))
-    await dlq.send_command("dlq.replay", message.id, tenant="default")
+    await dlq.send_command("dlq.replay", message.id, tenant="harebell")
 
     assert [*(await dlq.next_results()).values()] == ["not_replayable"]
     assert [*(await dlq.next_results()).values()] == ["not_replayable"]

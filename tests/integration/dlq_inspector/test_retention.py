@@ -41,7 +41,7 @@ async def test_old_dead_letter_is_deleted_with_every_row_that_refers_to_it(
            finished_at = now() - interval '91 days'"""
     )
     for assignment in (
-        "dead_letters SET dead_at = dead_at",
+        "dead_letters SET kept_at = kept_at - (now() - dead_at)",
         "failure_groups SET last_at = last_at",
     ):
         await dlq.database.execute(f"UPDATE {assignment} - interval '2 days'")
@@ -60,8 +60,16 @@ async def test_surplus_dead_letters_are_deleted_the_oldest_first(dlq: DlqEnviron
     dead = [await dlq.add_dead_run(number) for number in range(5)]
     await dlq.wait_for_dead_letters(5)
 
-    assert await retention.delete_surplus(dlq.database, 3) == 2
-    assert await retention.delete_surplus(dlq.database, 3) == 0
+    await dlq.add_dead_run(tenant="umbrella")
+    async with dlq.client_of("umbrella") as umbrella:
+        [other] = await dlq.wait_for_dead_letters(1, umbrella)
+
+        assert await retention.delete_surplus(dlq.database, 3) == 2
+        assert await retention.delete_surplus(dlq.database, 3) == 0
+        assert await retention.delete_surplus(dlq.database, 3, {"umbrella": 0}) == 1
+        assert await retention.delete_surplus(dlq.database, 1, {"acme": 3}) == 0
+
+    assert other.tenant == "umbrella"
 
     left = {row.id for row in await dlq.wait_for_dead_letters(3)}
     assert left == {dead_letter_id(each) for each in dead[2:]}

@@ -57,6 +57,35 @@ INSERT INTO breakers (downstream, state, forced) VALUES
     ('http:acme.example', 'closed', 'open'), ('http:acme.example:8443', 'open', 'closed'),
     ('http:other.example', 'open', NULL), ('task:acme.report', 'open', NULL)
 """
+_OLD_DEAD_LETTERS = """
+INSERT INTO failure_groups (id, tenant, target, error_code, message, first_at, last_at, state)
+SELECT md5(tenant)::uuid, tenant, 'queue', 'x', '', now(), now(), 'open'
+FROM unnest(ARRAY['acme', 'default']) AS tenant;
+INSERT INTO dead_letters (id, tenant, kind, reason, attempts, dead_at, state, payload, group_id)
+SELECT lpad(to_hex(id), 32, '0')::uuid, tenant, kind, 'x', 0, now(), 'open',
+    jsonb_build_object('queue', queue, 'routing_key', key), md5(tenant)::uuid
+FROM (VALUES (1, 'acme', 'run', NULL, NULL), (2, 'default', 'run', NULL, NULL),
+    (3, 'default', 'message', 'harebell.intake', 'default.schedule.put'),
+    (4, 'default', 'message', 'harebell.work.default.normal', 'default.normal'),
+    (5, 'default', 'message', 'harebell.dlq', 'dlq')) AS old (id, tenant, kind, queue, key)
+"""
+_INSERT_AS_AN_OLDER_SERVICE = """
+INSERT INTO dead_letters (id, tenant, kind, reason, attempts, dead_at, state, payload, group_id)
+SELECT lpad(to_hex(id), 32, '0')::uuid, 'default', 'message', 'x', 0, now(), 'open', '{}',
+    md5('default')::uuid
+FROM unnest(ARRAY[1, 6]) AS id
+ON CONFLICT (id) DO NOTHING RETURNING id
+"""
+_DEAD_LETTERS = "SELECT id, tenant FROM dead_letters"
+_GROUPS_OF_DEAD_LETTERS = """
+SELECT tenant, count(*) FROM dead_letters
+JOIN failure_groups USING (tenant) WHERE group_id = failure_groups.id GROUP BY tenant ORDER BY 1
+"""
+_PRIMARY_KEY = """
+SELECT attname FROM pg_index
+JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey)
+WHERE indrelid = 'dead_letters'::regclass AND indisprimary ORDER BY array_position(indkey, attnum)
+"""
 _INVALID_INDEXES = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
 _IS_WAITING = """
 SELECT count(*) > 0 FROM pg_stat_activity
@@ -281,6 +310,29 @@ def test_later_migration_creates_the_indexes_of_existing_tables_concurrently() -
 @pytest.mark.parametrize("file", MIGRATIONS, ids=lambda file: file.stem)
 def test_migration_does_not_change_with_the_code(file: Path) -> None:
     assert "metadata.create_all" not in file.read_text()
+
+
+@pytest.mark.requirement("P4", "S35")
+async def test_migration_of_dead_letters_keeps_ids_and_gives_unowned_ones_to_the_operators(
+    bare_url: str,
+) -> None:
+    await migrate(bare_url, to="0005")
+    async with connected(bare_url) as owner:
+        await owner.execute(_OLD_DEAD_LETTERS)
+
+    await migrate(bare_url)
+
+    async with connected(bare_url) as owner:
+        before = {row["id"].int: row["tenant"] for row in await owner.fetch(_DEAD_LETTERS)}
+        groups = await owner.fetch(_GROUPS_OF_DEAD_LETTERS)
+        await owner.execute(_INSERT_AS_AN_OLDER_SERVICE)
+        moved = await owner.fetchval("SELECT harebell_move_unowned_dead_letters()")
+        after = {row["id"].int: row["tenant"] for row in await owner.fetch(_DEAD_LETTERS)}
+        key = await owner.fetch(_PRIMARY_KEY)
+    assert before == {1: "acme", 2: "default", 3: "default", 4: "harebell", 5: "harebell"}
+    assert [tuple(row) for row in groups] == [("acme", 1), ("default", 2), ("harebell", 2)]
+    assert (moved, after) == (1, before | {6: "harebell"})
+    assert [row["attname"] for row in key] == ["tenant", "id"]
 
 
 @pytest.mark.requirement("S113")

@@ -12,6 +12,9 @@ from harebell.contract.ids import (
     RunKey,
     dead_message_id,
     dead_run_id,
+    imported_dead_letter_id,
+    older_dead_message_id,
+    older_dead_run_id,
     run_id,
     schedule_id,
     schedule_id_of_request,
@@ -27,6 +30,9 @@ PINNED: Final = [
     "a0a17022-1be1-5e4f-845b-19b1338e5dcb@20261120T140000000Z",
     "2c749ae9-9a43-558f-82aa-fec6680dbc7b",
     "a7f35c31-531c-5211-aec6-7a610282de6d",
+    "b4a0e3c2-b2e5-5a23-8199-01cc2c374733",
+    "328b1bd8-5e60-50de-ade4-8e41c408c237",
+    "ecdf77dd-9080-564d-906d-7637fe99697c",
 ]
 
 
@@ -36,8 +42,11 @@ def test_ids_never_change() -> None:
         str(schedule_id_of_request("acme", "ops-1", None)),
         str(schedule_id_of_request("acme", "ops-1", 0)),
         RUN,
-        str(dead_run_id(RUN, 1)),
-        str(dead_message_id("harebell.intake", "m-1", b"{}")),
+        str(older_dead_run_id(RUN, 1)),
+        str(older_dead_message_id("harebell.intake", "m-1", b"{}")),
+        str(dead_run_id("acme", RUN, 1)),
+        str(dead_message_id("acme", "harebell.intake", message_id="m-1", body=b"{}")),
+        str(imported_dead_letter_id(dead_run_id("acme", RUN, 1))),
     ] == PINNED
 
 
@@ -54,9 +63,25 @@ def test_schedule_ids_differ_by_tenant_key_request_and_index() -> None:
 
 
 def test_dead_messages_without_a_message_id_have_ids_of_their_bodies() -> None:
-    first, second = (dead_message_id("harebell.intake", None, body) for body in (b"{", b"["))
+    first, second = (
+        dead_message_id("acme", "harebell.intake", message_id=None, body=body)
+        for body in (b"{", b"[")
+    )
 
     assert first != second
+
+
+@pytest.mark.requirement("P4")
+def test_ids_of_dead_letters_differ_by_tenant_and_from_imports() -> None:
+    ids = {
+        dead_run_id("acme", RUN, 0),
+        dead_run_id("globex", RUN, 0),
+        imported_dead_letter_id(dead_run_id("acme", RUN, 0)),
+        dead_message_id("acme", "harebell.intake", message_id="m-1", body=b"{}"),
+        dead_message_id("globex", "harebell.intake", message_id="m-1", body=b"{}"),
+    }
+
+    assert len(ids) == 5
 
 
 @pytest.mark.parametrize(

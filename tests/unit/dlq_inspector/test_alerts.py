@@ -66,6 +66,35 @@ def test_stalled_replay_job_shows_the_reason_of_its_pause() -> None:
     )
 
 
+@pytest.mark.requirement("P13")
+def test_texts_of_a_tenant_contain_no_markup_and_no_control_characters() -> None:
+    alert = DeadLetterSpike(
+        tenant="acme",
+        dead_letters=11,
+        since=TWO,
+        group=ID,
+        target="task \u202ea\nb",
+        error_code="<!channel> <http://evil.example|log in> &lt;",
+    )
+
+    text = headline(parse(Event, alert.event(TWO)))
+
+    assert text.endswith(
+        "the error &lt;!channel&gt; &lt;http://evil.example|log in&gt; &amp;lt; "
+        "at task \\u202ea\\nb."
+    )
+
+
+@pytest.mark.requirement("P13")
+def test_headline_escapes_the_text_of_another_service() -> None:
+    data = LivenessEventData(component="<!here>", since=TWO)
+    event = make_event("acme", "liveness.missed", data, id_="x", subject="<!here>", at=TWO)
+    with_text = {**event, "data": {**event["data"], "text": "<!here> & &amp;"}}
+
+    assert "&lt;!here&gt;" in headline(parse(Event, event))
+    assert headline(parse(Event, with_text)) == "&lt;!here&gt; &amp; &amp;"
+
+
 @pytest.mark.requirement("S117")
 def test_headline_shows_the_type_of_an_event_without_text() -> None:
     data = LivenessEventData(component="ticker", since=TWO)

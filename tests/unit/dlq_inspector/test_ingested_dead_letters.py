@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +26,9 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SCHEDULE = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
 RUN_DEAD = "harebell.run.dead.v1"
 MESSAGE_DEAD = "harebell.message.dead.v1"
+TICKETS = "harebell.ticket.batch.v1"
+COMMANDS = "harebell.accepted_commands.v1"
+WORK = "harebell.work.acme.normal"
 
 
 def dead_run(*, replay_number: int = 0, error: str = "503") -> DeadRun:
@@ -72,7 +75,7 @@ def test_dead_run_has_an_id_of_its_run_and_replay_number() -> None:
     [dead_letter] = dead_letters_of(incoming(encode_all([dead_run()]), RUN_DEAD), NOW)
 
     assert dead_letter.kind is DeadLetterKind.RUN
-    assert dead_letter.id == dead_run_id(run_id(SCHEDULE, NOW), 0)
+    assert dead_letter.id == dead_run_id("acme", run_id(SCHEDULE, NOW), 0)
     assert (dead_letter.tenant, dead_letter.key, dead_letter.attempts) == ("acme", "report", 1)
     assert dead_letter.payload["target"] == {"http": {"url": "https://acme.example/"}}
     assert dead_letter.root_id is None
@@ -83,8 +86,8 @@ def test_dead_run_has_a_root_id_after_a_replay() -> None:
         incoming(encode_all([dead_run(replay_number=3)]), RUN_DEAD), NOW
     )
 
-    assert dead_letter.id == dead_run_id(run_id(SCHEDULE, NOW), 3)
-    assert dead_letter.root_id == dead_run_id(run_id(SCHEDULE, NOW), 0)
+    assert dead_letter.id == dead_run_id("acme", run_id(SCHEDULE, NOW), 3)
+    assert dead_letter.root_id == dead_run_id("acme", run_id(SCHEDULE, NOW), 0)
 
 
 def test_dead_run_is_storable_if_its_error_contains_nul() -> None:
@@ -140,14 +143,14 @@ def test_dead_message_has_its_body_and_the_tenant_of_its_publisher() -> None:
     ("queue", "key", "tenant"),
     [
         ("harebell.intake", "acme.schedule.put", "acme"),
-        ("harebell.intake", "Not A Tenant.schedule.put", "default"),
-        ("harebell.intake", "acme", "default"),
-        ("harebell.dlq", "dlq", "default"),
+        ("harebell.intake", "Not A Tenant.schedule.put", "harebell"),
+        ("harebell.intake", "acme", "harebell"),
+        ("harebell.dlq", "dlq", "harebell"),
         ("harebell.dlq", "acme.dlq.list", "acme"),
-        ("harebell.work.acme.normal", "acme.normal", "default"),  # `acme` is the name of a pool
+        ("harebell.work.acme.normal", "acme.normal", "harebell"),  # `acme` is the name of a pool
     ],
 )
-def test_dead_message_has_the_tenant_of_its_routing_key_or_the_fallback(
+def test_dead_message_has_the_tenant_of_its_routing_key_or_belongs_to_the_operators(
     queue: str, key: str, tenant: str
 ) -> None:
     dead = dead_message(queue=queue, key=key)
@@ -155,6 +158,70 @@ def test_dead_message_has_the_tenant_of_its_routing_key_or_the_fallback(
     [dead_letter] = dead_letters_of(incoming(encode_all([dead]), MESSAGE_DEAD), NOW)
 
     assert dead_letter.tenant == tenant
+
+
+def tickets(*tenants: object) -> bytes:
+    return orjson.dumps([{"run_spec": {"tenant": tenant}} for tenant in tenants])
+
+
+@pytest.mark.requirement("P4")
+@pytest.mark.parametrize(
+    ("queue", "type_", "body", "owners"),
+    [
+        (WORK, TICKETS, tickets("acme", "acme"), ["acme"]),
+        (WORK, TICKETS, tickets("acme", "umbrella", "acme"), ["acme", "umbrella"]),
+        (WORK, TICKETS, tickets("acme", 7), ["acme", "harebell"]),
+        (WORK, TICKETS, b"[7]", ["harebell"]),
+        (WORK, TICKETS, b"[]", ["harebell"]),
+        (WORK, TICKETS, b"{", ["harebell"]),
+        (WORK, "harebell.ticket.bundle.v2", tickets("acme"), ["harebell"]),
+        (WORK, None, tickets("acme"), ["harebell"]),
+        ("harebell.ticker", COMMANDS, b'{"tenant": "acme"}', ["acme"]),
+        ("harebell.ticker", COMMANDS, b'["acme"]', ["harebell"]),
+        ("harebell.dlq", COMMANDS, b'{"tenant": "acme"}', ["acme"]),
+    ],
+)
+def test_message_of_a_service_belongs_to_the_tenants_that_it_names(
+    queue: str, type_: str | None, body: bytes, owners: list[str]
+) -> None:
+    died = {"x-death": [{"queue": queue, "reason": "delivery_limit"}]}
+    key = "dlq" if queue == "harebell.dlq" else "acme.normal"
+
+    found = dead_letters_of(incoming(body, type_, died, key), NOW)
+
+    assert [each.tenant for each in found] == owners
+
+
+@pytest.mark.requirement("P4")
+def test_body_of_a_user_does_not_name_the_tenant() -> None:
+    died = {"x-death": [{"queue": "harebell.intake", "reason": "rejected"}]}
+    planted = incoming(tickets("umbrella"), TICKETS, died, "acme.schedule.put")
+
+    [dead_letter] = dead_letters_of(planted, NOW)
+
+    assert dead_letter.tenant == "acme"
+
+
+@pytest.mark.requirement("P4")
+def test_ticket_of_another_tenant_is_in_no_part_of_a_batch() -> None:
+    died = {"x-death": [{"queue": WORK, "reason": "delivery_limit"}]}
+
+    acme, umbrella = dead_letters_of(
+        incoming(tickets("umbrella", "acme", "umbrella"), TICKETS, died), NOW
+    )
+
+    assert (acme.body, umbrella.body) == (tickets("acme"), tickets("umbrella", "umbrella"))
+
+
+@pytest.mark.requirement("P4")
+def test_time_of_death_in_the_future_becomes_the_present() -> None:
+    run = dead_run().model_copy(update={"dead_at": NOW + timedelta(days=1)})
+    died = {"x-death": [{"queue": "q", "reason": "r", "time": NOW + timedelta(days=1)}]}
+
+    [of_run] = dead_letters_of(incoming(encode_all([run]), RUN_DEAD), NOW)
+    [of_message] = dead_letters_of(incoming(b"{", None, died), NOW)
+
+    assert of_run.dead_at == of_message.dead_at == NOW
 
 
 def test_message_that_the_broker_dead_lettered_has_its_queue_and_reason() -> None:

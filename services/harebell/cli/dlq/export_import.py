@@ -1,7 +1,6 @@
 """`harebell dlq export` and `import`: dead letters as JSON lines."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -61,7 +60,7 @@ async def export(session: Session, options: ExportOptions) -> ExitCode:
     written = 0
     async with session.connect() as client:
         async for dead_letter in _whole_dead_letters(client, options.state, fields):
-            sys.stdout.write(orjson.dumps(to_json(dead_letter)).decode() + "\n")
+            session.output.print_json_line(to_json(dead_letter))
             written += 1
     return exit_code_of_many(done=written)
 

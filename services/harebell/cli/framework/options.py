@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
@@ -29,6 +30,16 @@ AmqpUrl: TypeAlias = Annotated[
         envvar="HAREBELL_AMQP_URL",
         show_envvar=False,
         help="Connect to this broker (AMQP URL; commas separate the nodes of a cluster).",
+    ),
+]
+AmqpUrlFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--amqp-url-file",
+        metavar="FILE",
+        envvar="HAREBELL_AMQP_URL_FILE",
+        show_envvar=False,
+        help="Read the URL of the broker from this file, so that no list of processes shows it.",
     ),
 ]
 TenantName: TypeAlias = Annotated[
@@ -73,6 +84,7 @@ class GlobalOptions:
     """
 
     amqp_url: AmqpUrl = None
+    amqp_url_file: AmqpUrlFile = None
     tenant: TenantName = DEFAULT_TENANT
     timeout: Timeout = DEFAULT_TIMEOUT
     output: OutputFormat = Format.TABLE

@@ -1,8 +1,10 @@
 """Results as tables or JSON on stdout, and messages on stderr.
 
-The output escapes control characters, because keys and error texts come from other people.
+The output escapes line ends, control characters and the marks that change the direction of text,
+because keys and error texts come from other people.
 """
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeGuard
@@ -71,6 +73,10 @@ class Output:
                 console.print(f"\n{name}", style="bold")
                 console.print(_table(record[name], columns))
 
+    def print_json_line(self, value: object) -> None:
+        """Print JSON as one line, whatever the format is."""
+        typer.echo(json_text(value, is_line=True))
+
     def print_message(self, message: str) -> None:
         """Print a message to stderr, after the name of the program."""
         typer.echo(f"harebell: {printable(message)}", err=True)
@@ -96,10 +102,18 @@ def error_line_of(error: HarebellError) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape the control characters of a text, which could change the terminal."""
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
+    """Escape the line ends and control characters of a text, which could change the terminal.
+
+    A line end could otherwise add a false row to a table.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def json_text(value: object, *, is_line: bool = False) -> str:
+    """Return JSON for stdout: in ASCII for a terminal, which characters beyond ASCII may change."""
+    if sys.stdout.isatty():
+        return json.dumps(value, indent=None if is_line else 2, default=str)
+    return orjson.dumps(value, option=0 if is_line else orjson.OPT_INDENT_2).decode()
 
 
 def _console() -> Console:
@@ -107,7 +121,7 @@ def _console() -> Console:
 
 
 def _print_json(value: object) -> None:
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    typer.echo(json_text(value))
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
@@ -145,7 +159,8 @@ def _cell(name: str, value: object) -> Text:
     if _has_text(value):
         return Text(printable(value[TEXT_FIELD]))
     if not isinstance(value, str):
-        return Text(printable(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
+        lines = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode().split("\n")
+        return Text("\n".join(map(printable, lines)))  # JSON escapes the line ends in its texts
     is_state = name.endswith("state")
     return Text(printable(value), style=STATE_STYLES.get(value, "") if is_state else "")
 

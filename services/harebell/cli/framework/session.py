@@ -14,6 +14,7 @@ from harebell.client import Client
 from harebell.contract.errors import InvalidInput
 
 CLIENT_NAME: Final = "harebell-cli"
+MAX_URL_LENGTH: Final = 64 * 1024  # characters of a file with the URLs of a cluster
 # These loggers print tracebacks of errors that the command reports as one line.
 SILENCED_LOGGERS: Final = ("aio_pika", "aiormq")
 
@@ -41,12 +42,30 @@ class Session:
     @property
     def amqp_url(self) -> str:
         """The URL of the broker. Raises `InvalidInput` without a URL."""
-        if not self.options.amqp_url:
+        url = self.known_amqp_url()
+        if not url:
             raise InvalidInput(
-                "The command needs a broker: set HAREBELL_AMQP_URL or pass --amqp-url.",
+                "The command needs a broker: set HAREBELL_AMQP_URL or HAREBELL_AMQP_URL_FILE, or "
+                "pass --amqp-url or --amqp-url-file.",
                 code="no_amqp_url",
             )
-        return self.options.amqp_url
+        return url
+
+    def known_amqp_url(self) -> str | None:
+        """Return the URL of the broker, or its file's content, or None without both.
+
+        Raises `InvalidInput` for an unreadable file.
+        """
+        file = self.options.amqp_url_file
+        if self.options.amqp_url or file is None:
+            return self.options.amqp_url
+        try:
+            with file.open() as opened:
+                return opened.read(MAX_URL_LENGTH).strip()
+        except (OSError, ValueError) as error:  # ValueError: binary content
+            kind = error.strerror if isinstance(error, OSError) else "it is not text"
+            reason = f"The file {file} with the URL of the broker cannot be read: {kind}."
+            raise InvalidInput(reason, code="no_amqp_url") from None
 
     def now(self) -> datetime:
         """Return the current time."""

@@ -1,6 +1,7 @@
 """`harebell export`: stored schedules in the form that `harebell apply` reads."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -48,7 +49,10 @@ async def export(session: Session, options: ScheduleExportOptions) -> ExitCode:
     if session.options.output is Format.JSON:
         session.output.print_rows(definitions, ())
     elif definitions:
-        typer.echo(yaml.safe_dump_all(definitions, sort_keys=False, allow_unicode=True), nl=False)
+        # a terminal gets ASCII, because other characters may change it
+        is_unicode = not sys.stdout.isatty()
+        text = yaml.safe_dump_all(definitions, sort_keys=False, allow_unicode=is_unicode)
+        typer.echo(text, nl=False)
     return exit_code_of_many(done=len(definitions))
 
 

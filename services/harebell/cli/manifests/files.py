@@ -15,12 +15,13 @@ SUFFIXES: Final = (".json", ".yaml", ".yml")
 STDIN: Final = "-"
 MAX_FILES: Final = 10_000  # files of one folder
 MAX_FILE_SIZE: Final = 16 * 1024 * 1024  # bytes of a file whose schedules are sent one by one
+MAX_NODES: Final = 1_000_000  # values of one file, each of which takes about 1 KiB of memory
 
 
 def read_documents(path: str, stdin: BinaryIO) -> list[dict[str, Any]]:
     """Return all schedules of a file, of every JSON or YAML file in a folder, or of `stdin`.
 
-    Raises `InvalidInput`.
+    Raises `InvalidInput`, also for a link from the folder to a file outside it.
     """
     if path == STDIN:
         return _items(read_body(stdin, MAX_FILE_SIZE))
@@ -33,7 +34,13 @@ def read_documents(path: str, stdin: BinaryIO) -> list[dict[str, Any]]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (each for each in folder.rglob("*") if each.suffix in SUFFIXES and each.is_file())
+    root = folder.resolve()
+    for each in folder.rglob("*"):
+        if each.suffix in SUFFIXES and each.is_file():
+            if not each.resolve().is_relative_to(root):
+                reason = f"The link {each} must lead to a file in the folder {folder}."
+                raise InvalidInput(reason, code="outside_folder")
+            yield each
 
 
 def _items_of_file(file: Path) -> list[dict[str, Any]]:
@@ -56,7 +63,7 @@ def _items(body: bytes) -> list[dict[str, Any]]:
         documents = [each for each in yaml.load_all(body, Loader=_Loader) if each is not None]
         value = decode(orjson.dumps(documents))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = f"The document must be JSON or YAML: {error}."
+        reason = f"The document must be JSON or YAML: {' '.join(str(error).split())}."
         raise InvalidInput(reason, code="not_yaml") from None
     except (orjson.JSONEncodeError, RecursionError) as error:
         reason = f"The document must contain only JSON values: {error}."
@@ -67,7 +74,25 @@ def _items(body: bytes) -> list[dict[str, Any]]:
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that reads `2026-01-01` as a text, as JSON does."""
+    """A YAML loader without aliases that reads `2026-01-01` as a text, as JSON does.
+
+    A few hundred bytes of aliases of aliases take gigabytes of memory.
+    """
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401  # the library's type
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            reason = f"The file must have at most {MAX_NODES} values."
+            raise InvalidInput(reason, code="too_large")
+        if self.check_event(yaml.AliasEvent):
+            reason = "The document must not contain YAML aliases. Repeat their values."
+            raise InvalidInput(reason, code="alias")
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
 
 
 _TEXT_TAGS: Final = {"tag:yaml.org,2002:timestamp"}

@@ -1,8 +1,9 @@
 """Alerts: the events for many new dead letters and for stalled replay jobs."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from harebell.contract.events import (
@@ -16,6 +17,10 @@ from harebell.contract.types import instant_text
 
 SPIKE = "dlq.spike"
 STALLED = "replay_job.stalled"
+_ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_MARKUP: Final = re.compile("[&<>]")
+# The publishers of alerts escape the texts of tenants, so the text may contain entities.
+_MARKUP_OF_TEXT: Final = re.compile("&(?!(?:amp|lt|gt);)|[<>]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +46,8 @@ class DeadLetterSpike:
             f"since {_second(self.since)}."
         )
         if self.group is not None:
-            text += f" Most dead letters have the error {self.error_code} at {self.target}."
+            error, target = chat_text(str(self.error_code)), chat_text(str(self.target))
+            text += f" Most dead letters have the error {error} at {target}."
         data = DeadLetterSpikeEventData(
             text=text,
             dead_letters=self.dead_letters,
@@ -82,7 +88,7 @@ class StalledReplayJob:
             f"{self.unfinished} unfinished runs."
         )
         if self.reason:
-            text += f" The reason of the pause: {self.reason}"
+            text += f" The reason of the pause: {chat_text(self.reason)}"
         data = ReplayJobStalledEventData(
             text=text,
             replay_job_id=self.replay_job_id,
@@ -111,8 +117,23 @@ def _second(time: datetime) -> str:
 
 
 def headline(event: Event) -> str:
-    """Return one line about an alert event for a chat."""
+    """Return one line about an alert event for a chat, without markup."""
     text = event.data.get("text")
     if isinstance(text, str):
-        return text
-    return f"The event {event.type} of {event.source} reports {event.subject}."
+        return _escape(text, _MARKUP_OF_TEXT)
+    return chat_text(f"The event {event.type} of {event.source} reports {event.subject}.")
+
+
+def chat_text(text: str) -> str:
+    """Escape the characters of a text that a chat reads as markup, and control characters.
+
+    Texts of a tenant, such as error codes, could otherwise contain links and mentions.
+    """
+    return _escape(text, _MARKUP)
+
+
+def _escape(text: str, markup: re.Pattern[str]) -> str:
+    visible = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+    return markup.sub(lambda match: _ENTITIES[match.group()], visible)

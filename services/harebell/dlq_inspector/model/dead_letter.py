@@ -3,31 +3,35 @@
 import base64
 import binascii
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeGuard
 from uuid import UUID
 
 import orjson
 
-from harebell.contract.amqp_names import message_type, split_key
+from harebell.contract.amqp_names import OPERATIONS_TENANT, message_type
 from harebell.contract.commands import MAX_BODY
 from harebell.contract.dead_letter import DeadMessage, DeadRun, ExportedDeadLetter
 from harebell.contract.errors import InvalidInput
-from harebell.contract.ids import RunKey, dead_message_id, dead_run_id
+from harebell.contract.ids import (
+    RunKey,
+    dead_message_id,
+    dead_run_id,
+    imported_dead_letter_id,
+    older_dead_message_id,
+    older_dead_run_id,
+)
 from harebell.contract.json_codec import decode
 from harebell.contract.message import parse
 from harebell.contract.redaction import redact_bytes, redact_definition
 from harebell.contract.types import EARLIEST, LATEST, instant_text
 from harebell.dlq_inspector.model.fingerprint import Fingerprint, fingerprint
-from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, QUERY
+from harebell.dlq_inspector.model.owner import OwnedPart, owned_parts
+from harebell.messaging.topology.bus import DEAD_LETTERS
 
-# A dead letter without a tenant (work, changes, malformed messages) may contain the payload of any
-# tenant, so only the users of this tenant can read it.
-FALLBACK_TENANT: Final = "default"
 UNREADABLE: Final = "unreadable"
 
 MAX_STORED_BODY: Final = MAX_BODY  # bytes of a message body; a longer body is truncated
@@ -37,12 +41,10 @@ MAX_ERROR_LENGTH: Final = 1024  # characters of an error text; the payload conta
 MAX_REPLAY_NUMBER: Final = 2**31 - 1
 MAX_JSON_DEPTH: Final = 64  # levels; a payload has at most 32, and a dead letter adds a few
 TOO_DEEP: Final = "(nested too deeply to store)"
+MAX_CLOCK_SKEW: Final = timedelta(minutes=1)  # of a service whose dead letter is imported
 
 _RUN_DEAD: Final = message_type("run.dead")
 _MESSAGE_DEAD: Final = message_type("message.dead")
-# The routing keys of the messages in these queues begin with a tenant.
-_TENANT_QUEUES: Final = frozenset({INTAKE.name, QUERY.name, DLQ.name})
-_TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}", re.ASCII)
 _INTEGERS: Final = range(-(2**63), 2**64)
 
 
@@ -78,9 +80,13 @@ class XDeath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One row of `dead_letters`. The derived id lets a repeated message store one row only."""
+    """One row of `dead_letters`. The derived id lets a repeated message store one row only.
+
+    A version without the tenant in ids may have stored the same dead letter as `older_id`.
+    """
 
     id: UUID
+    older_id: UUID
     tenant: str
     kind: DeadLetterKind
     reason: str
@@ -94,6 +100,8 @@ class DeadLetter:
     key: str | None = None
     attempts: int = 0
     root_id: UUID | None = None  # the dead letter of replay number 0, if this run died again
+    older_root_id: UUID | None = None
+    is_imported: bool = False
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -106,32 +114,39 @@ class DeadLetter:
 
 
 def dead_letters_of(incoming: IncomingDeadLetter, now: datetime) -> list[DeadLetter]:
-    """Return one dead letter for each item of the message, in order.
+    """Return the dead letters of each item of the message, in order.
 
     An item of another type than the message declares becomes a raw dead letter.
+    A time of death after `now` becomes `now`.
     """
     if incoming.type not in (_RUN_DEAD, _MESSAGE_DEAD):
-        return [raw_dead_letter(incoming, now)]
+        return _of_dead_message(_raw_message(incoming, now), incoming.body)
     try:
         items = decode(incoming.body)
     except InvalidInput as error:
         return [raw_dead_letter(incoming, now, error=error)]
     if not isinstance(items, list) or not 0 < len(items) <= MAX_MESSAGE_ITEMS:
         return [raw_dead_letter(incoming, now)]
-    return [_dead_letter_of_item(incoming, item, now) for item in items]
+    return [
+        replace(each, dead_at=min(each.dead_at, now))
+        for item in items
+        for each in _dead_letters_of_item(incoming, item, now)
+    ]
 
 
-def _dead_letter_of_item(incoming: IncomingDeadLetter, item: object, now: datetime) -> DeadLetter:
+def _dead_letters_of_item(
+    incoming: IncomingDeadLetter, item: object, now: datetime
+) -> list[DeadLetter]:
     payload = redact_payload(sanitize_json(item))
     try:
         if incoming.type == _RUN_DEAD:
-            return _of_dead_run(parse(DeadRun, payload), payload)
+            return [_of_dead_run(parse(DeadRun, payload), payload)]
         message = parse(DeadMessage, payload)
         return _of_dead_message(message, base64.b64decode(message.body, validate=True))
     except InvalidInput as error:
-        return raw_dead_letter(incoming, now, error=error, body=orjson.dumps(payload))
+        return [raw_dead_letter(incoming, now, error=error, body=orjson.dumps(payload))]
     except binascii.Error:
-        return raw_dead_letter(incoming, now, body=orjson.dumps(payload))
+        return [raw_dead_letter(incoming, now, body=orjson.dumps(payload))]
 
 
 def raw_dead_letter(
@@ -141,24 +156,28 @@ def raw_dead_letter(
     error: InvalidInput | None = None,
     body: bytes | None = None,
 ) -> DeadLetter:
-    """Return the dead letter of a message that the broker dead-lettered or that is unreadable.
+    """Return the dead letter of an unreadable message, which belongs to the operators.
 
     `body` replaces the body of the message.
     """
+    part = OwnedPart(OPERATIONS_TENANT, incoming.body if body is None else body)
+    return _of_part(_raw_message(incoming, now, error=error), part)
+
+
+def _raw_message(
+    incoming: IncomingDeadLetter, now: datetime, *, error: InvalidInput | None = None
+) -> DeadMessage:
     death = parse_x_death(incoming.headers)
-    return _of_dead_message(
-        DeadMessage(
-            queue=death.queue if death else DEAD_LETTERS.name,
-            message_id=incoming.message_id,
-            type=incoming.type,
-            routing_key=incoming.routing_key,
-            reason=death.reason if death else UNREADABLE,
-            error=error.reason if error else None,
-            dead_at=(death and death.at) or now,
-            headers=dict(incoming.headers),
-            body="",
-        ),
-        incoming.body if body is None else body,
+    return DeadMessage(
+        queue=death.queue if death else DEAD_LETTERS.name,
+        message_id=incoming.message_id,
+        type=incoming.type,
+        routing_key=incoming.routing_key,
+        reason=death.reason if death else UNREADABLE,
+        error=error.reason if error else None,
+        dead_at=min((death and death.at) or now, now),
+        headers=dict(incoming.headers),
+        body="",
     )
 
 
@@ -179,8 +198,19 @@ def _is_valid_time(value: object) -> TypeGuard[datetime]:
     return isinstance(value, datetime) and value.tzinfo is not None and EARLIEST <= value < LATEST
 
 
-def import_dead_letter(exported: ExportedDeadLetter) -> DeadLetter:
-    """Return the dead letter to store. Raise `InvalidInput` for an invalid payload or body."""
+def import_dead_letter(exported: ExportedDeadLetter, now: datetime) -> DeadLetter:
+    """Return the dead letter of an export, with the id that a report of a service would have.
+
+    Raise `InvalidInput` for an invalid payload, body or time of death.
+    """
+    imported = replace(_parse_export(exported), is_imported=True)
+    if imported.dead_at > now + MAX_CLOCK_SKEW:
+        reason = f"The time of death must not be after {instant_text(now)}, the present time."
+        raise InvalidInput(reason, field="dead_at", code="future_dead_at")
+    return imported
+
+
+def _parse_export(exported: ExportedDeadLetter) -> DeadLetter:
     payload = redact_payload(sanitize_json(exported.payload))
     if DeadLetterKind(exported.kind) is DeadLetterKind.RUN:
         return _of_dead_run(parse(DeadRun, payload), payload)
@@ -189,7 +219,17 @@ def import_dead_letter(exported: ExportedDeadLetter) -> DeadLetter:
         decoded = base64.b64decode(body, validate=True)
     except binascii.Error:
         raise InvalidInput("The body must be valid base64.", field="body") from None
-    return _of_dead_message(parse(DeadMessage, {**payload, "body": body}), decoded)
+    dead = parse(DeadMessage, {**payload, "body": body})
+    parts = _of_dead_message(dead, decoded)
+    if len(parts) > 1:
+        raise InvalidInput("The body must contain the tickets of one tenant.", field="body")
+    return parts[0]
+
+
+def with_separate_id(imported: DeadLetter) -> DeadLetter:
+    """Return the import with an id that no report of a service has."""
+    separate = imported_dead_letter_id(imported.id)
+    return replace(imported, id=separate, older_id=separate)
 
 
 def _of_dead_run(dead: DeadRun, payload: Mapping[str, Any]) -> DeadLetter:
@@ -200,9 +240,12 @@ def _of_dead_run(dead: DeadRun, payload: Mapping[str, Any]) -> DeadLetter:
     if not 0 <= dead.replay_number <= MAX_REPLAY_NUMBER:
         reason = f"The replay number must be 0 to {MAX_REPLAY_NUMBER}, not {dead.replay_number}."
         raise InvalidInput(reason, field="replay_number")
+    tenant = dead.tenant[:MAX_NAME_LENGTH]
+    is_replay = dead.replay_number > 0
     return DeadLetter(
-        id=dead_run_id(dead.run_id, dead.replay_number),
-        tenant=dead.tenant[:MAX_NAME_LENGTH],
+        id=dead_run_id(tenant, dead.run_id, dead.replay_number),
+        older_id=older_dead_run_id(dead.run_id, dead.replay_number),
+        tenant=tenant,
         kind=DeadLetterKind.RUN,
         reason=dead.reason[:MAX_NAME_LENGTH],
         error_code=dead.error_code[:MAX_NAME_LENGTH],
@@ -213,16 +256,23 @@ def _of_dead_run(dead: DeadRun, payload: Mapping[str, Any]) -> DeadLetter:
         replay_number=dead.replay_number,
         key=dead.key and dead.key[:MAX_NAME_LENGTH],
         attempts=len(dead.attempts),
-        root_id=dead_run_id(dead.run_id, 0) if dead.replay_number > 0 else None,
+        root_id=dead_run_id(tenant, dead.run_id, 0) if is_replay else None,
+        older_root_id=older_dead_run_id(dead.run_id, 0) if is_replay else None,
     )
 
 
-def _of_dead_message(dead: DeadMessage, body: bytes) -> DeadLetter:
-    body = redact_bytes(body)  # the broker has dead-lettered some bodies unchanged
+def _of_dead_message(dead: DeadMessage, body: bytes) -> list[DeadLetter]:
+    return [_of_part(dead, part) for part in owned_parts(dead, body)]
+
+
+def _of_part(dead: DeadMessage, part: OwnedPart) -> DeadLetter:
+    tenant = part.tenant
+    body = redact_bytes(part.body)  # the broker has dead-lettered some bodies unchanged
     properties = sanitize_json(dead.model_dump(exclude={"body"}))
     return DeadLetter(
-        id=dead_message_id(dead.queue, dead.message_id, body),
-        tenant=_tenant_of(dead.queue, dead.routing_key),
+        id=dead_message_id(tenant, dead.queue, message_id=dead.message_id, body=body),
+        older_id=older_dead_message_id(dead.queue, dead.message_id, part.body),
+        tenant=tenant,
         kind=DeadLetterKind.MESSAGE,
         reason=sanitize_text(dead.reason, MAX_NAME_LENGTH),
         error=dead.error and sanitize_text(dead.error, MAX_ERROR_LENGTH),
@@ -230,13 +280,6 @@ def _of_dead_message(dead: DeadMessage, body: bytes) -> DeadLetter:
         payload={**properties, "size": len(body)},
         body=body[:MAX_STORED_BODY],
     )
-
-
-def _tenant_of(queue: str, routing_key: str) -> str:
-    """Return the tenant in the routing key of the queue, or else the fallback tenant."""
-    tenant, verb = split_key(routing_key)
-    is_named = queue in _TENANT_QUEUES and verb and _TENANT.fullmatch(tenant)
-    return tenant if is_named else FALLBACK_TENANT
 
 
 def redact_payload(payload: Any) -> Any:  # noqa: ANN401  # JSON

@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import ColumnElement, Select, and_, case, func, select, true
+from sqlalchemy import ColumnElement, FromClause, Select, and_, case, exists, func, select, true
 
 from harebell.contract.dead_letter import TREND_PERIOD, GroupState
 from harebell.contract.queries import GroupList
@@ -48,7 +48,8 @@ UPDATE failure_groups SET note = coalesce($3, note), state = coalesce($4, state)
     muted_until = CASE WHEN $4::text IS NULL THEN muted_until ELSE $5 END,
     changed_at = now(), changed_by = $6
 WHERE tenant = $1 AND id IN (
-    SELECT id FROM failure_groups WHERE id = ANY($2::uuid[]) ORDER BY id FOR UPDATE
+    SELECT id FROM failure_groups WHERE tenant = $1 AND id = ANY($2::uuid[])
+    ORDER BY id FOR UPDATE
 )
 RETURNING id
 """,
@@ -106,7 +107,10 @@ def _group_list(tenant: str, query: GroupList) -> Select[Any]:
             func.count().filter(last_hour).label("last_hour"),
             func.count().filter(hour_before).label("hour_before"),
         )
-        .where(dead_letters.c.group_id == failure_groups.c.id)
+        .where(
+            dead_letters.c.group_id == failure_groups.c.id,
+            dead_letters.c.tenant == failure_groups.c.tenant,
+        )
         .lateral("counts")
     )
     statement = (
@@ -125,9 +129,13 @@ def _group_list(tenant: str, query: GroupList) -> Select[Any]:
     return statement
 
 
-def hidden_groups() -> Select[tuple[UUID]]:
-    """Return the ids of the muted and archived groups, whose dead letters cause no alert."""
-    return select(failure_groups.c.id).where(_shown_state != GroupState.OPEN.value)
+def is_hidden(dead_letter: FromClause) -> ColumnElement[bool]:
+    """Return whether the group is muted or archived, so that its dead letters cause no alert."""
+    return exists().where(
+        failure_groups.c.id == dead_letter.c.group_id,
+        failure_groups.c.tenant == dead_letter.c.tenant,
+        _shown_state != GroupState.OPEN.value,
+    )
 
 
 async def update_groups(

@@ -7,6 +7,7 @@ from uuid import UUID
 import asyncpg
 from sqlalchemy import (
     ColumnElement,
+    FromClause,
     Select,
     Text,
     and_,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    tuple_,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
@@ -67,6 +69,7 @@ MAX_REPLAYS: Final = 100  # replays of one run in a detail, the latest first
 MAX_POSITION_DIGITS: Final = 9  # a position is an integer of 32 bits
 
 _run_of_dead_letter: Final = and_(
+    runs.c.tenant == dead_letters.c.tenant,
     runs.c.scheduled_for == dead_letters.c.scheduled_for,
     runs.c.schedule_id == dead_letters.c.schedule_id,
 )
@@ -145,7 +148,7 @@ def _dead_letter_list(tenant: str, query: DeadLetterList) -> Select[Any]:
         .limit(query.limit + 1)
         .subquery("page")
     )
-    replay_count = _replay_count(page.c.schedule_id, page.c.scheduled_for)
+    replay_count = _replay_count(page)
     return select(page, replay_count.label("replays")).order_by(page.c.dead_at.desc(), page.c.id)
 
 
@@ -161,8 +164,10 @@ def filter_conditions(filter_: DeadLetterFilter) -> list[ColumnElement[bool]]:
     if filter_.key is not None:
         conditions.append(columns.key == filter_.key)
     if filter_.tag is not None:
-        has_tag = schedules.c.tags.contains([filter_.tag])
-        conditions.append(columns.schedule_id.in_(select(schedules.c.id).where(has_tag)))
+        tagged = select(schedules.c.tenant, schedules.c.id).where(
+            schedules.c.tags.contains([filter_.tag])
+        )
+        conditions.append(tuple_(columns.tenant, columns.schedule_id).in_(tagged))
     if filter_.error is not None:
         conditions.append(columns.error_code == filter_.error)
     if filter_.since is not None:
@@ -191,15 +196,17 @@ def next_cursor(last: Row, at: str) -> str:
     return str(PageCursor(last[at], last["id"]))
 
 
-def _replay_count(
-    schedule_id: ColumnElement[Any], scheduled_for: ColumnElement[Any]
-) -> ColumnElement[int]:
-    """Return the number of replays of the run, from all of its dead letters."""
+def _replay_count(dead_letter: FromClause) -> ColumnElement[int]:
+    """Return the number of replays of the run, from all dead letters of its tenant."""
     of_run = dead_letters.alias("of_run")
     return (
         select(func.count())
         .select_from(replays.join(of_run, of_run.c.id == replays.c.dead_letter_id))
-        .where(of_run.c.schedule_id == schedule_id, of_run.c.scheduled_for == scheduled_for)
+        .where(
+            of_run.c.tenant == dead_letter.c.tenant,
+            of_run.c.schedule_id == dead_letter.c.schedule_id,
+            of_run.c.scheduled_for == dead_letter.c.scheduled_for,
+        )
         .scalar_subquery()
     )
 
@@ -208,7 +215,7 @@ async def dead_letter(
     connection: asyncpg.Connection, tenant: str, query: DeadLetterGet
 ) -> DeadLetterDetail:
     """Return a dead letter of the tenant. Raise `NotFound` without one."""
-    replay_count = _replay_count(dead_letters.c.schedule_id, dead_letters.c.scheduled_for)
+    replay_count = _replay_count(dead_letters)
     statement = (
         select(
             dead_letters,
@@ -233,6 +240,7 @@ async def _replays_of(connection: asyncpg.Connection, row: Row) -> Sequence[Row]
         select(replays)
         .join(dead_letters, dead_letters.c.id == replays.c.dead_letter_id)
         .where(
+            dead_letters.c.tenant == row["tenant"],
             dead_letters.c.schedule_id == row["schedule_id"],
             dead_letters.c.scheduled_for == row["scheduled_for"],
         )

@@ -72,8 +72,10 @@ FROM (
         WHEN run.replay_number > dead_letter.replay_number + 1 THEN $4
         ELSE run.state END AS outcome
     FROM replay_items AS unfinished
-    LEFT JOIN dead_letters AS dead_letter ON dead_letter.id = unfinished.dead_letter_id
-    LEFT JOIN runs AS run ON run.scheduled_for = dead_letter.scheduled_for
+    LEFT JOIN dead_letters AS dead_letter ON dead_letter.tenant = $5
+        AND dead_letter.id = unfinished.dead_letter_id
+    LEFT JOIN runs AS run ON run.tenant = dead_letter.tenant
+        AND run.scheduled_for = dead_letter.scheduled_for
         AND run.schedule_id = dead_letter.schedule_id
     WHERE unfinished.job_id = $1 AND unfinished.status = 'replayed' AND unfinished.outcome IS NULL
         AND (run.scheduled_for IS NULL OR run.state = ANY($2)
@@ -215,7 +217,7 @@ async def lock(connection: asyncpg.Connection, tenant: str, id_: UUID) -> Replay
 async def count_outcomes(connection: asyncpg.Connection, job: ReplayJob) -> tuple[int, int]:
     """Record the runs that ended since the last check. Count the succeeded and the other runs."""
     rows = await connection.fetch(
-        _COUNT_OUTCOMES, job.id, _ENDED_STATES, RUN_NOT_FOUND, RunState.DEAD.value
+        _COUNT_OUTCOMES, job.id, _ENDED_STATES, RUN_NOT_FOUND, RunState.DEAD.value, job.tenant
     )
     succeeded = sum(row["outcome"] == RunState.SUCCEEDED for row in rows)
     return succeeded, len(rows) - succeeded

@@ -21,8 +21,10 @@ SELECT target->'http'->>'url' AS url, target->'amqp'->>'exchange' AS exchange,
 FROM (
     SELECT dead_letter.payload->'target' AS target
     FROM replay_items AS item
-    JOIN dead_letters AS dead_letter ON dead_letter.id = item.dead_letter_id
-    JOIN runs AS run ON run.scheduled_for = dead_letter.scheduled_for
+    JOIN dead_letters AS dead_letter ON dead_letter.tenant = $3
+        AND dead_letter.id = item.dead_letter_id
+    JOIN runs AS run ON run.tenant = dead_letter.tenant
+        AND run.scheduled_for = dead_letter.scheduled_for
         AND run.schedule_id = dead_letter.schedule_id
     WHERE item.job_id = $1 AND item.status = 'replayed' AND item.outcome IS NULL
         AND run.state IN ('staged', 'retrying')
@@ -42,7 +44,7 @@ async def find_wait(connection: asyncpg.Connection, row: Mapping[str, Any]) -> R
     waiting_runs: Counter[str] = Counter()
     breakers: dict[str, StoredBreaker] = {}
     if needs_waiting_runs(job):
-        for found in await connection.fetch(_WAITING_TARGETS, job.id, MAX_TARGETS):
+        for found in await connection.fetch(_WAITING_TARGETS, job.id, MAX_TARGETS, job.tenant):
             waiting_runs[_downstream(found)] += found["runs"]
         for found in await connection.fetch(_BREAKERS, list(waiting_runs)):
             name, *columns = found.items()

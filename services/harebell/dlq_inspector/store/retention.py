@@ -1,5 +1,6 @@
 """Retention: the deletion of old and surplus dead letters, ended replay jobs and empty groups."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -7,26 +8,46 @@ import asyncpg
 
 MAX_BATCH: Final = 500  # dead letters of one transaction
 
+# `kept_at` is the time of the insertion on the clock of the database. The time of death would let
+# the caller of an import choose which dead letters are deleted.
 _DELETE_OLD: Final = """
 WITH old AS (
-    SELECT id FROM dead_letters WHERE dead_at < now() - $1::interval
-    ORDER BY dead_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    SELECT id FROM dead_letters WHERE kept_at < now() - $1::interval
+    ORDER BY kept_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), deleted_replays AS (
     DELETE FROM replays USING old WHERE dead_letter_id = old.id
 )
 DELETE FROM dead_letters USING old WHERE dead_letters.id = old.id
 """
+# The recursion reads one index entry for each tenant instead of every row.
 _DELETE_SURPLUS: Final = """
-WITH old AS (
-    SELECT id FROM dead_letters WHERE id IN (
-        SELECT id FROM dead_letters ORDER BY dead_at DESC, id OFFSET $1 LIMIT $2
+WITH RECURSIVE tenants AS (
+    (SELECT tenant FROM dead_letters ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT next.tenant FROM dead_letters AS next WHERE next.tenant > tenants.tenant
+        ORDER BY next.tenant LIMIT 1
     )
-    ORDER BY dead_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    FROM tenants WHERE tenants.tenant IS NOT NULL
+), surplus AS (
+    SELECT surplus.id FROM tenants
+    LEFT JOIN unnest($3::text[], $4::integer[]) AS quota (tenant, max_count)
+        ON quota.tenant = tenants.tenant
+    CROSS JOIN LATERAL (
+        SELECT id FROM dead_letters AS letter WHERE letter.tenant = tenants.tenant
+        ORDER BY kept_at DESC, dead_at DESC, id OFFSET coalesce(quota.max_count, $1) LIMIT $2
+    ) AS surplus
+    LIMIT $2
+), old AS (
+    SELECT id FROM dead_letters WHERE id IN (SELECT id FROM surplus)
+    ORDER BY kept_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), deleted_replays AS (
     DELETE FROM replays USING old WHERE dead_letter_id = old.id
 )
 DELETE FROM dead_letters USING old WHERE dead_letters.id = old.id
 """
+# The migration 0006 defines the function.
+_MOVE_UNOWNED: Final = "SELECT harebell_move_unowned_dead_letters()"
 _DELETE_REPLAY_JOBS: Final = """
 WITH old AS (
     DELETE FROM replay_jobs WHERE finished_at < now() - $1::interval AND next_check_at IS NULL
@@ -45,9 +66,28 @@ async def delete_old(connection: asyncpg.Connection, retention: timedelta) -> in
     return _row_count(await connection.execute(_DELETE_OLD, retention, MAX_BATCH))
 
 
-async def delete_surplus(connection: asyncpg.Connection, max_count: int) -> int:
-    """Delete a batch of dead letters above the number. Return the number of deleted rows."""
-    return _row_count(await connection.execute(_DELETE_SURPLUS, max_count, MAX_BATCH))
+async def delete_surplus(
+    connection: asyncpg.Connection, max_count: int, quotas: Mapping[str, int] | None = None
+) -> int:
+    """Delete a batch of dead letters above the number of their tenant. Return the deleted rows.
+
+    `quotas` replaces the number for the given tenants.
+    """
+    tenants, numbers = zip(*quotas.items(), strict=True) if quotas else ((), ())
+    return _row_count(
+        await connection.execute(
+            _DELETE_SURPLUS, max_count, MAX_BATCH, list(tenants), list(numbers)
+        )
+    )
+
+
+async def move_unowned(connection: asyncpg.Connection) -> int:
+    """Move dead letters that name no tenant from `default` to the operators. Return their number.
+
+    Older versions, which may run during an upgrade, store such dead letters for `default`.
+    """
+    moved: int = await connection.fetchval(_MOVE_UNOWNED)
+    return moved
 
 
 async def delete_ended_jobs_and_empty_groups(
