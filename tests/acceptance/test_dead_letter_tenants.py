@@ -19,6 +19,7 @@ from harebell.contract.amqp_names import DEAD, OPERATIONS_TENANT, WORK
 from harebell.contract.errors import HarebellError
 from harebell.contract.types import instant_text
 from harebell.dlq_inspector.maintenance import apply_retention
+from harebell.domain.tenant_policy import TenantPolicies
 from harebell.runtime.settings import DlqInspectorSettings, PoolBounds
 from harebell.storage.engine import open_pool
 
@@ -169,7 +170,7 @@ async def keep(tenant: Tenant, max_count: int) -> None:
         }
     )
     async with open_pool(url, name="retention", bounds=PoolBounds()) as pool:
-        await apply_retention(pool, settings)
+        await apply_retention(pool, settings, TenantPolicies.unrestricted())
 
 
 async def test_message_without_a_tenant_is_shown_to_the_operators_only(

@@ -9,6 +9,8 @@ import structlog
 from harebell.contract.errors import Transient
 from harebell.dlq_inspector import metrics
 from harebell.dlq_inspector.store import retention
+from harebell.domain.tenant_policy import TenantPolicies, TenantPolicy
+from harebell.runtime.policy_file import PolicyKeeper
 from harebell.runtime.settings import DlqInspectorSettings
 from harebell.storage.engine import translate_db_errors
 
@@ -20,7 +22,9 @@ SIZE: Final = "size"
 log = structlog.get_logger()
 
 
-async def run_maintenance(pool: asyncpg.Pool, settings: DlqInspectorSettings) -> None:
+async def run_maintenance(
+    pool: asyncpg.Pool, settings: DlqInspectorSettings, policies: PolicyKeeper
+) -> None:
     """Apply the retention regularly until the task is cancelled."""
     for reason in (AGE, SIZE):
         metrics.DEAD_LETTERS_DELETED.labels(reason)  # a rate ignores the first value of a series
@@ -30,7 +34,7 @@ async def run_maintenance(pool: asyncpg.Pool, settings: DlqInspectorSettings) ->
             if not has_moved:
                 await move_unowned(pool)
                 has_moved = True
-            await apply_retention(pool, settings)
+            await apply_retention(pool, settings, policies.current)
         except Transient as error:
             log.warning("dead letter maintenance failed", reason=error.reason)
         await asyncio.sleep(MAINTENANCE_INTERVAL)
@@ -48,17 +52,31 @@ async def move_unowned(pool: asyncpg.Pool) -> None:
         log.warning("dead letters moved to the operators", count=moved)
 
 
-async def apply_retention(pool: asyncpg.Pool, settings: DlqInspectorSettings) -> None:
+async def apply_retention(
+    pool: asyncpg.Pool, settings: DlqInspectorSettings, policies: TenantPolicies
+) -> None:
     """Delete the old and the surplus dead letters, then ended replay jobs and empty groups."""
-    max_age, max_count = settings.dead_letter_retention, settings.dead_letter_max_count
+    max_age = settings.dead_letter_retention
+    max_count, max_counts = _max_counts(settings.dead_letter_max_count, policies)
     with translate_db_errors():
         async with pool.acquire() as connection:
             for _ in range(MAX_BATCHES):
                 old = await retention.delete_old(connection, max_age)
-                surplus = await retention.delete_surplus(connection, max_count)
+                surplus = await retention.delete_surplus(connection, max_count, max_counts)
                 if not old + surplus:
                     break
                 metrics.DEAD_LETTERS_DELETED.labels(AGE).inc(old)
                 metrics.DEAD_LETTERS_DELETED.labels(SIZE).inc(surplus)
                 log.warning("dead letters deleted", old=old, surplus=surplus)
             await retention.delete_ended_jobs_and_empty_groups(connection, max_age)
+
+
+def _max_counts(max_count: int, policies: TenantPolicies) -> tuple[int, dict[str, int]]:
+    """Return the number of dead letters that a tenant may keep, and other numbers by tenant."""
+
+    def of(policy: TenantPolicy) -> int:
+        quota = policy.quotas.dead_letters
+        return max_count if quota is None else min(max_count, quota)
+
+    by_tenant = {tenant: of(policy) for tenant, policy in policies.tenants.items()}
+    return of(policies.defaults), by_tenant

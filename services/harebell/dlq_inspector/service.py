@@ -80,7 +80,7 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
                 context.run(),
                 run_open_count(pool),
                 replay_worker.run(),
-                run_maintenance(pool, settings),
+                run_maintenance(pool, settings, context.policies),
                 monitor.run(),
                 *([] if webhook is None else [webhook.run()]),
             ],

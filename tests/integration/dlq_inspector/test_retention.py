@@ -9,6 +9,7 @@ from tests.integration.dlq_inspector.environment import DlqEnvironment, dead_let
 from harebell.contract.accepted_commands import AcceptedCommand
 from harebell.dlq_inspector.maintenance import apply_retention
 from harebell.dlq_inspector.store import retention
+from harebell.domain.tenant_policy import TenantPolicies
 
 DAY: Final = timedelta(days=1)
 INSERT_REPLAY_JOBS: Final = """
@@ -47,7 +48,7 @@ async def test_old_dead_letter_is_deleted_with_every_row_that_refers_to_it(
         await dlq.database.execute(f"UPDATE {assignment} - interval '2 days'")
 
     async with dlq.open_pool() as pool:
-        await apply_retention(pool, dlq.settings)
+        await apply_retention(pool, dlq.settings, TenantPolicies.unrestricted())
 
     assert [row.id for row in await dlq.wait_for_dead_letters(1)] == [dead_letter_id(young)]
     groups = [group async for group in dlq.acme.failure_groups(state="all")]
@@ -81,17 +82,36 @@ async def test_maintenance_deletes_the_dead_letters_above_the_maximum(dlq: DlqEn
     settings = dlq.settings.model_copy(update={"dead_letter_max_count": 2})
 
     async with dlq.open_pool() as pool:
-        await apply_retention(pool, settings)
+        await apply_retention(pool, settings, TenantPolicies.unrestricted())
 
     left = {row.id for row in await dlq.wait_for_dead_letters(2)}
     assert left == {dead_letter_id(each) for each in dead[2:]}
+
+
+@pytest.mark.requirement("P4", "P11")
+async def test_policy_bounds_the_dead_letters_of_each_tenant(dlq: DlqEnvironment) -> None:
+    document = {
+        "defaults": {"quotas": {"dead_letters": 2}},
+        "tenants": {"umbrella": {"quotas": {"dead_letters": 3}}},
+    }
+    async with dlq.client_of("umbrella") as umbrella, dlq.open_pool() as pool:
+        for number in range(4):
+            await dlq.add_dead_run(number)
+            await dlq.add_dead_run(number, tenant="umbrella")
+        await dlq.wait_for_dead_letters(4)
+        await dlq.wait_for_dead_letters(4, umbrella)
+
+        await apply_retention(pool, dlq.settings, TenantPolicies.parse(document))
+
+        kept = [len(await dlq.wait_for_dead_letters(0, each)) for each in (dlq.acme, umbrella)]
+    assert kept == [2, 3]
 
 
 async def test_ended_replay_job_is_kept_while_its_runs_are_unfinished(dlq: DlqEnvironment) -> None:
     await dlq.database.execute(INSERT_REPLAY_JOBS)
 
     async with dlq.open_pool() as pool:
-        await apply_retention(pool, dlq.settings)
+        await apply_retention(pool, dlq.settings, TenantPolicies.unrestricted())
 
     kept = await dlq.database.fetch("SELECT note FROM replay_jobs ORDER BY note")
     assert [row[0] for row in kept] == ["recent", "running", "unfinished"]

@@ -9,6 +9,7 @@ import yaml
 from tests.unit.cli.conftest import CommandLine, FakeBroker, Request
 from tests.unit.cli.rows import ID, TASK, schedule_row
 
+from harebell.cli.manifests import files
 from harebell.contract.schedule import Definition
 
 HOURLY = {"key": "hourly", "when": {"cron": "0 * * * *"}, "target": TASK}
@@ -202,6 +203,51 @@ def test_apply_is_wrong_usage_when_the_folder_does_not_exist(cli: CommandLine) -
 
 
 @pytest.mark.requirement("ASK-15")
+@pytest.mark.requirement("P13")
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("a: &a [x]\nb: [*a, *a]\n", "alias"),
+        ("defaults: &d {x: 1}\nkey: {<<: *d}\n", "alias"),
+        ("- 1\n" * (files.MAX_NODES + 1), "too_large"),
+    ],
+)
+def test_apply_rejects_a_file_that_needs_much_memory(
+    cli: CommandLine, broker: FakeBroker, tmp_path: Path, text: str, code: str
+) -> None:
+    file = tmp_path / "large.yaml"
+    file.write_text(text)
+
+    result = cli("apply", "-f", str(file), "--owner", "sales")
+
+    assert (result.exit_code, broker.requests) == (2, [])
+    assert f"({code})" in result.stderr
+
+
+@pytest.mark.requirement("P13")
+def test_apply_reads_links_within_its_folder_only(
+    cli: CommandLine, broker: FakeBroker, folder: Path
+) -> None:
+    broker.respond = StoredSchedules()
+    outside = folder.parent / "outside.json"
+    outside.write_text(json.dumps({**HOURLY, "key": "outside"}))
+    link = folder / "link.json"
+    link.symlink_to(outside)
+
+    refused = cli("apply", "-f", str(folder), "--owner", "sales")
+    link.unlink()
+    (folder / "data").mkdir()
+    outside.rename(folder / "data" / "inside.txt")
+    link.symlink_to(Path("data") / "inside.txt")
+    applied = cli("apply", "-f", str(folder), "--owner", "sales")
+
+    assert (refused.exit_code, "(outside_folder)" in refused.stderr) == (2, True)
+    assert applied.exit_code == 0
+    assert ("schedule.put", "outside", None) in [
+        (verb, key, None) for verb, key, _ in commands_of(broker)
+    ]
+
+
 def test_apply_revives_a_cancelled_schedule_and_states_it(
     cli: CommandLine, broker: FakeBroker, folder: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.unit.cli.conftest import CommandLine, FakeBroker
@@ -58,6 +59,44 @@ def test_command_names_the_variable_when_the_broker_url_is_missing(cli: CommandL
 
     assert result.exit_code == 2
     assert "HAREBELL_AMQP_URL" in result.stderr
+
+
+@pytest.mark.requirement("P13")
+@pytest.mark.parametrize("precedes", [True, False])
+def test_url_of_the_broker_is_read_from_a_file(
+    cli: CommandLine, broker: FakeBroker, tmp_path: Path, *, precedes: bool
+) -> None:
+    file = tmp_path / "amqp-url"
+    file.write_text("amqp://secret@file.example\n")
+    option = ["--amqp-url-file", str(file)]
+
+    cli(
+        *(option if precedes else []),
+        "run",
+        "list",
+        *([] if precedes else option),
+        HAREBELL_AMQP_URL="",
+    )
+    cli("run", "list", HAREBELL_AMQP_URL="", HAREBELL_AMQP_URL_FILE=str(file))
+    cli("run", "list", HAREBELL_AMQP_URL_FILE=str(file))
+
+    assert [url for url, _ in broker.connections] == [
+        "amqp://secret@file.example",
+        "amqp://secret@file.example",
+        "amqp://broker.example",
+    ]
+
+
+def test_unreadable_file_with_the_url_is_one_line(cli: CommandLine, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+
+    result = cli("run", "list", HAREBELL_AMQP_URL="", HAREBELL_AMQP_URL_FILE=str(missing))
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"harebell: The file {missing} with the URL of the broker cannot be read: "
+        "No such file or directory. (no_amqp_url)\n"
+    )
 
 
 def test_unreachable_broker_is_one_line(cli: CommandLine, broker: FakeBroker) -> None:

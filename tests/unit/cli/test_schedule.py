@@ -187,6 +187,18 @@ def test_table_escapes_control_characters(cli: CommandLine, broker: FakeBroker) 
     assert "\x1b" not in result.stdout
 
 
+@pytest.mark.requirement("P13")
+def test_table_escapes_line_ends_and_marks_of_direction(
+    cli: CommandLine, broker: FakeBroker
+) -> None:
+    key = "x\nFAKE-ROW  succeeded\x9b\u202e"
+    broker.respond = lambda _: {"ok": True, "items": [schedule_row(key=key)]}
+
+    _, line = cli("schedule", "list").stdout.splitlines()
+
+    assert r"x\nFAKE-ROW  succeeded\x9b\u202e" in line
+
+
 @pytest.mark.requirement("S06", "S40")
 def test_schedule_list_shows_the_result_and_the_last_run(
     cli: CommandLine, broker: FakeBroker

@@ -1,13 +1,18 @@
 """An import keeps the id of a report only if the report has already been stored."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
 from harebell.contract.dead_letter import ExportedDeadLetter
+from harebell.contract.errors import InvalidInput
 from harebell.contract.ids import RunKey, dead_run_id, imported_dead_letter_id, older_dead_run_id
-from harebell.dlq_inspector.model.dead_letter import DeadLetter, import_dead_letter
+from harebell.dlq_inspector.model.dead_letter import (
+    MAX_CLOCK_SKEW,
+    DeadLetter,
+    import_dead_letter,
+)
 from harebell.dlq_inspector.model.imports import KnownRun, names_foreign_run, to_insert
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -57,6 +62,15 @@ def test_id_of_an_import_depends_on_the_run(known: KnownRun | None, id_: UUID) -
 
     assert stored is not None
     assert (stored.id, stored.is_imported) == (id_, True)
+
+
+def test_import_with_a_time_of_death_in_the_future_is_rejected() -> None:
+    exported = ExportedDeadLetter(kind="run", payload=dict(imported().payload))
+
+    assert import_dead_letter(exported, NOW - MAX_CLOCK_SKEW).dead_at == NOW
+    with pytest.raises(InvalidInput) as refused:
+        import_dead_letter(exported, NOW - MAX_CLOCK_SKEW - timedelta(milliseconds=1))
+    assert (refused.value.code, refused.value.field) == ("future_dead_at", "dead_at")
 
 
 @pytest.mark.parametrize("present", [REPORTED, older_dead_run_id(str(RUN), 1)])

@@ -8,6 +8,7 @@ import pytest
 from harebell.contract.errors import InvalidInput
 from harebell.runtime.settings import (
     DispatcherSettings,
+    DlqInspectorSettings,
     ExecutorSettings,
     IntakeSettings,
     PoolBounds,
@@ -199,3 +200,30 @@ def test_repr_hides_secrets() -> None:
     settings = TickerSettings.load(URLS)
 
     assert ":secret" not in f"{settings!r} {settings}"
+
+
+@pytest.mark.requirement("P13")
+@pytest.mark.parametrize(
+    ("url", "is_valid"),
+    [
+        ("https://chat.example/hooks/abc", True),
+        ("http://127.0.0.1:8080/hooks/abc", True),
+        ("http://[::1]/hooks/abc", True),
+        ("http://localhost/hooks/abc", True),
+        ("http://chat.example/hooks/abc", False),
+        ("http://10.0.0.1/hooks/abc", False),
+        ("http://localhost.chat.example/hooks/abc", False),
+    ],
+)
+def test_webhook_needs_https_except_on_loopback(url: str, *, is_valid: bool) -> None:
+    variables = URLS | {"HAREBELL_ALERT_WEBHOOK_URL": url}
+
+    if is_valid:
+        settings = DlqInspectorSettings.load(variables)
+        assert settings.alert_webhook_url is not None
+        return
+    with pytest.raises(InvalidInput) as refused:
+        DlqInspectorSettings.load(variables)
+    assert refused.value.field == "HAREBELL_ALERT_WEBHOOK_URL"
+    assert "https" in refused.value.reason
+    assert "abc" not in refused.value.reason

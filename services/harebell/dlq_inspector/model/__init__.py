@@ -1,6 +1,8 @@
 """The rules of dead letters: pure functions and values without I/O.
 
 * dead_letter   dead letters from messages of the queue `harebell.dead` and from imports
+* owner         the tenants to which the parts of a dead message belong
+* imports       the id of an imported dead letter
 * fingerprint   the failure group of a dead letter
 * results       the result of a command for each dead letter and failure group
 * replay_job    the next step of a replay job

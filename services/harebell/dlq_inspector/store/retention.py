@@ -67,13 +67,13 @@ async def delete_old(connection: asyncpg.Connection, retention: timedelta) -> in
 
 
 async def delete_surplus(
-    connection: asyncpg.Connection, max_count: int, quotas: Mapping[str, int] | None = None
+    connection: asyncpg.Connection, max_count: int, max_counts: Mapping[str, int] | None = None
 ) -> int:
     """Delete a batch of dead letters above the number of their tenant. Return the deleted rows.
 
-    `quotas` replaces the number for the given tenants.
+    `max_counts` replaces the number for the given tenants.
     """
-    tenants, numbers = zip(*quotas.items(), strict=True) if quotas else ((), ())
+    tenants, numbers = zip(*max_counts.items(), strict=True) if max_counts else ((), ())
     return _row_count(
         await connection.execute(
             _DELETE_SURPLUS, max_count, MAX_BATCH, list(tenants), list(numbers)
