@@ -179,7 +179,7 @@ async def test_message_without_a_tenant_is_shown_to_the_operators_only(
     ticket = {"run_spec": {"tenant": umbrella.name, "target": {"http": {"url": MARK}}}}
     body, name = orjson.dumps([ticket]), tenant.name
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
-        message = aio_pika.Message(body, message_id=name, type="harebell.ticket.bundle.v2")
+        message = aio_pika.Message(body, message_id=name, type="harebell.ticket.batch.v2")
         await publish(amqp, WORK, message)
         async with (
             tenant.stack.tenant(OPERATIONS_TENANT) as operators,

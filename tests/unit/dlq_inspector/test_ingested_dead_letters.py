@@ -174,7 +174,7 @@ def tickets(*tenants: object) -> bytes:
         (WORK, TICKETS, b"[7]", ["harebell"]),
         (WORK, TICKETS, b"[]", ["harebell"]),
         (WORK, TICKETS, b"{", ["harebell"]),
-        (WORK, "harebell.ticket.bundle.v2", tickets("acme"), ["harebell"]),
+        (WORK, "harebell.ticket.batch.v2", tickets("acme"), ["harebell"]),
         (WORK, None, tickets("acme"), ["harebell"]),
         ("harebell.ticker", COMMANDS, b'{"tenant": "acme"}', ["acme"]),
         ("harebell.ticker", COMMANDS, b'["acme"]', ["harebell"]),
