@@ -39,6 +39,7 @@ class ManagementUi:
 
     page: Page
     url: str
+    user: str
     vhost: str
     pictures: Path
 
@@ -58,7 +59,7 @@ class ManagementUi:
             await page.fill("input[name=password]", PASSWORD)
             await page.click("input[type=submit]")
             await expect(page.locator("#logout")).to_be_visible(timeout=WAIT_TIMEOUT_MS)
-            yield cls(page=page, url=url, vhost=vhost, pictures=pictures)
+            yield cls(page=page, url=url, user=user, vhost=vhost, pictures=pictures)
 
     async def queues(self, containing: str) -> None:
         """Open the list of the queues whose names contain that text."""
@@ -103,6 +104,8 @@ class ManagementUi:
         """Fill in the form of the shown exchange. The method `send` publishes the message."""
         form = await self.unfold("Publish message")
         await form.locator("input[name=routing_key]").fill(routing_key)
+        await form.locator("input[name=props_1_mfkey]").fill("user_id")
+        await form.locator("input[name=props_1_mfvalue]").fill(self.user)
         await form.locator("textarea[name=payload]").fill(payload)
 
     async def send(self) -> None:

@@ -46,6 +46,7 @@ from harebell.contract.views import (
     VersionView,
 )
 
+DEFAULT_USER: Final = "guest"  # the login of the AMQP library for a URL without a user
 DEFAULT_TIMEOUT: Final = 10.0  # seconds, from the call to its response
 
 
@@ -64,10 +65,10 @@ class Client(DeadLetterMethods, BreakerMethods):
     ) -> AsyncIterator[Self]:
         """Connect to one broker, or to a node of a cluster, whose URLs a comma separates.
 
-        Harebell records the user of the URL as the actor. Raise `InvalidInput` for another URL
-        than `amqp` or `amqps`, and `BrokerUnavailable` if no node responds.
+        Harebell acts for the user of the URL, or for guest without one. Raise `InvalidInput` for
+        another URL than `amqp` or `amqps`, and `BrokerUnavailable` if no node responds.
         """
-        user = parse_amqp_urls(url)[0].user
+        user = parse_amqp_urls(url)[0].user or DEFAULT_USER
         host = socket.gethostname()
         properties = {"service": name, "version": __version__, "host": host}
         connection = Connection(url, name=f"{name}@{host}", properties=properties)

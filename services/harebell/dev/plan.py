@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
+from harebell.domain.sender import default_mode
+
 STOP_TIMEOUT: Final = 10.0  # seconds after SIGTERM until a service without attempts is killed
 
 
@@ -24,10 +26,12 @@ class ServiceKind(StrEnum):
 
 Command = Callable[[ServiceKind], tuple[str, ...]]
 
-# Local targets are allowed, and logs are JSON, unless the caller sets other values.
+# Local targets are allowed, logs are JSON, and services declare the topology.
+# The environment of the caller may contain other values.
 DEFAULTS = {
     "HAREBELL_ALLOWED_NETWORKS": "127.0.0.0/8,::1/128",
     "HAREBELL_LOG_FORMAT": "json",
+    "HAREBELL_TOPOLOGY_MODE": "declare",
 }
 
 
@@ -72,6 +76,13 @@ class StackPlan(BaseModel):
     management_url: str | None
     restart: bool
     services: tuple[PlannedService, ...]
+
+    @property
+    def identity(self) -> str:
+        """The proof of the tenant that the services require."""
+        variables = self.services[0].environment if self.services else {}
+        default = default_mode(variables.get("HAREBELL_TOPOLOGY_MODE", ""))
+        return variables.get("HAREBELL_IDENTITY", default)
 
 
 def module_command(kind: ServiceKind) -> tuple[str, ...]:

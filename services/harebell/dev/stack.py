@@ -195,6 +195,7 @@ class Stack:
             amqp_url=plan.amqp_url,
             database_url=plan.database_url,
             management_url=plan.management_url,
+            identity=plan.identity,
             processes=tuple(
                 ProcessReport(
                     name=name, pid=_pid(living.get(name)), port=port, ready=is_ready(port)

@@ -41,6 +41,7 @@ class StackStatus(BaseModel):
     amqp_url: str
     database_url: str
     management_url: str | None
+    identity: str  # the proof of the tenant: `verified` or `routing_key`
     processes: tuple[ProcessReport, ...]
     servers: tuple[ServerReport, ...]
 

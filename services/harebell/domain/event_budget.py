@@ -15,6 +15,11 @@ class EventBudget:
 
     _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
+    @property
+    def tenants(self) -> int:
+        """The number of tenants with a bucket."""
+        return len(self._buckets)
+
     def take(self, tenant: str, count: int, now: float) -> int:
         """Return the number of events, at most `count`, that the tenant may publish now.
 

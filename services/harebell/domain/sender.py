@@ -32,6 +32,11 @@ class IdentityMode(StrEnum):
     ROUTING_KEY = "routing_key"
 
 
+def default_mode(topology_mode: str) -> IdentityMode:
+    """Return the mode without a setting. A prepared broker (`check`) has a user per tenant."""
+    return IdentityMode.VERIFIED if topology_mode == "check" else IdentityMode.ROUTING_KEY
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """The properties of a message that show its sender and its way through the broker."""

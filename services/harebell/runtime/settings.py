@@ -30,7 +30,7 @@ from harebell.contract.schedule import DEFAULT_POOL, MAX_SIGNING_KEYS
 from harebell.contract.secret import SecretName
 from harebell.contract.types import Duration, Interval, PoolName, duration_text
 from harebell.domain.default_schedule import DefaultWhen
-from harebell.domain.sender import DEFAULT_OPERATORS, IdentityMode
+from harebell.domain.sender import DEFAULT_OPERATORS, IdentityMode, default_mode
 from harebell.domain.url_policy import Egress, Network
 
 PREFIX: Final = "HAREBELL_"
@@ -165,14 +165,14 @@ class ServiceSettings(BaseModel):
     @classmethod
     def _check_identity(cls, mode: IdentityMode | None, info: ValidationInfo) -> IdentityMode:
         """Return the mode. A prepared broker has several tenants, so it requires `verified`."""
-        is_check = info.data.get("topology_mode") == "check"
-        if is_check and mode is IdentityMode.ROUTING_KEY:
+        default = default_mode(info.data.get("topology_mode", ""))
+        if default is IdentityMode.VERIFIED and mode is IdentityMode.ROUTING_KEY:
             reason = (
-                f"The identity must be {IdentityMode.VERIFIED} where {PREFIX}TOPOLOGY_MODE is "
-                f"check, not {mode}, because a routing key proves no tenant."
+                f"The identity must be {default} where {PREFIX}TOPOLOGY_MODE is check, "
+                f"not {mode}, because a routing key proves no tenant."
             )
             raise invalid("invalid_setting", reason)
-        return mode or (IdentityMode.VERIFIED if is_check else IdentityMode.ROUTING_KEY)
+        return mode or default
 
     @property
     def identity_mode(self) -> IdentityMode:

@@ -75,6 +75,11 @@ def test_definitions_limit_the_user_of_a_tenant_to_its_name(cli: CommandLine) ->
     [
         (("--pool", "No Pool"), "", "pools[0]: "),
         (("--for-tenant", "harebell"), "", "tenants[0]: "),
+        (("--for-tenant", "harebell-reports"), "", "tenants[0]: "),
+        (("--for-tenant", "harebell_operator"), "", "tenants[0]: "),
+        (("--for-tenant", "amq"), "", "tenants[0]: "),
+        (("--for-tenant", "guest"), "", "tenants[0]: "),
+        (("--for-tenant", "default"), "", "tenants[0]: "),
         (("--passwords", "-"), '{"stranger": "x"}', "'stranger'"),
         (("--passwords", "-"), "{", "not_json"),
     ],

@@ -63,6 +63,7 @@ def test_status_of_a_stopped_stack_lists_its_processes_as_json(started_once: Pat
         "amqp_url": "amqp://given",
         "database_url": "postgresql://given",
         "management_url": None,
+        "identity": "routing_key",
         "processes": [{"name": "ticker-1", "pid": None, "port": 20_002, "ready": False}],
         "servers": [{"name": "supervisor", "pid": None}],
     }
@@ -104,6 +105,7 @@ def test_health_summarises_the_processes(
         amqp_url="amqp://given",
         database_url="postgresql://given",
         management_url=None,
+        identity="routing_key",
         processes=(process,),
         servers=(ServerReport(name="rabbitmq", pid=server),),
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from harebell.contract.errors import InvalidInput
+from harebell.domain.sender import IdentityMode
 from harebell.runtime.settings import (
     DispatcherSettings,
     DlqInspectorSettings,
@@ -28,6 +29,24 @@ def test_unset_settings_have_defaults() -> None:
     assert settings.amqp_url.get_secret_value() == URLS["HAREBELL_AMQP_URL"]
     assert settings.horizon.total_seconds() == 84
     assert settings.topology_mode == "declare"
+
+
+@pytest.mark.requirement("P1")
+def test_prepared_broker_requires_verified_senders() -> None:
+    check = URLS | {"HAREBELL_TOPOLOGY_MODE": "check"}
+
+    assert IntakeSettings.load(URLS).identity_mode is IdentityMode.ROUTING_KEY
+    assert IntakeSettings.load(check).identity_mode is IdentityMode.VERIFIED
+    explicit = URLS | {"HAREBELL_IDENTITY": "verified"}
+    assert IntakeSettings.load(explicit).identity_mode is IdentityMode.VERIFIED
+    with pytest.raises(InvalidInput, match="must be verified where HAREBELL_TOPOLOGY_MODE is"):
+        IntakeSettings.load(check | {"HAREBELL_IDENTITY": "routing_key"})
+
+
+def test_operators_are_a_list_of_logins() -> None:
+    assert IntakeSettings.load(URLS).operators == {"harebell_operator"}
+    two = IntakeSettings.load(URLS | {"HAREBELL_OPERATORS": "ann, ben"})
+    assert two.operators == {"ann", "ben"}
 
 
 @pytest.mark.requirement("S44")

@@ -36,13 +36,22 @@ _TICKETS: Final = any_of(
     starting_with(f"{DELAY}."), starting_with(f"{WORK}."), re.escape(DISPATCHER.name)
 )
 
+RESERVED_TENANTS: Final = frozenset({"amq", "guest", "default"})
+
 SaltSource: TypeAlias = Callable[[int], bytes]
 
 
 def _check_tenant(tenant: str) -> str:
-    """Reject the tenant whose user could declare the queues of Harebell."""
-    if tenant == APP_ID:
-        raise invalid("reserved_name", f"The tenant must not have the reserved name {APP_ID!r}.")
+    """Reject the tenant whose user would have rights beyond the tenant.
+
+    The names `amq.*` include the default exchange, hence every queue. The names `harebell.*` and
+    the logins `harebell_*` belong to Harebell, and RabbitMQ creates the login `guest`. Clients that
+    name no tenant use `default`.
+    """
+    if tenant in RESERVED_TENANTS or tenant.startswith(APP_ID):
+        names = ", ".join(sorted(RESERVED_TENANTS))
+        reason = f"The tenant must not be one of {names} or begin with {APP_ID}, but is {tenant}."
+        raise invalid("reserved_name", reason)
     return tenant
 
 

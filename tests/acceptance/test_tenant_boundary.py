@@ -1,0 +1,285 @@
+"""The boundary between tenants: one login sends by every route, and the victim's rows stay equal.
+
+RabbitMQ checks a routing key where a client publishes to a topic exchange or binds from it.
+It does not check the key where the exchange is a destination, which opens three routes.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aio_pika
+import asyncpg
+import pytest
+from aiormq.exceptions import ChannelAccessRefused, ChannelPreconditionFailed
+from tests.acceptance.attacker import COMMANDS, EVENTS, QUERIES, Attacker, error_codes
+from tests.acceptance.production import Production
+from tests.acceptance.scrape import Scrape
+from tests.acceptance.stack import Tenant, until
+from tests.rig.servers import Servers
+
+from harebell.client import Client
+from harebell.contract.amqp_names import CHANGES, CHANGES_DLQ, CHANGES_SCHEDULE
+from harebell.dev.plan import ServiceKind
+from harebell.messaging.topology.bus import DLQ, INTAKE, QUERY
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
+
+ACME, UMBRELLA, OPERATOR = "acme", "umbrella", "harebell_operator"
+SECRET: Final = "Bearer victims-token"  # noqa: S105  # of a throwaway schedule
+CLOSED: Final = "http://127.0.0.1:9/hook"  # no server has this port
+FAR: Final = "2099-01-01T00:00:00Z"
+DOWNSTREAM: Final = "http:127.0.0.1:9"
+ROUTES: Final = ("by_binding", "by_dead_letter", "by_alternate")
+TABLES: Final = ("schedules", "schedule_versions", "schedule_state", "runs", "dead_letters")
+# The columns of these tables that only the passage of time changes.
+ROWS: Final = "SELECT to_jsonb(t) AS row FROM {} t ORDER BY to_jsonb(t)::text"
+
+
+@dataclass(kw_only=True)
+class Victim:
+    """The tenant `umbrella` with a schedule of a far year and a dead letter."""
+
+    production: Production
+    harebell: Client
+    ledger: asyncpg.Connection
+    dead_letter_id: str
+    requests: list[tuple[str, str, dict[str, Any]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        put = {"key": "planted", "when": {"now": True}, "target": {"http": {"url": "http://a.b/"}}}
+        ids = {"ids": [self.dead_letter_id], "note": "gone"}
+        self.requests = [
+            (COMMANDS, f"{UMBRELLA}.schedule.put", put),
+            (COMMANDS, f"{UMBRELLA}.schedule.cancel", {"key": "secret"}),
+            (COMMANDS, f"{UMBRELLA}.schedule.pause", {"key": "secret"}),
+            (COMMANDS, f"{UMBRELLA}.dlq.discard", ids),
+            (COMMANDS, f"{UMBRELLA}.dlq.replay", ids),
+            (COMMANDS, "harebell.breaker.open", {"downstream": DOWNSTREAM}),
+            (QUERIES, f"{UMBRELLA}.schedule.get", {"key": "secret"}),
+            (QUERIES, f"{UMBRELLA}.schedule.list", {}),
+            (QUERIES, f"{UMBRELLA}.run.list", {}),
+            (QUERIES, f"{UMBRELLA}.dlq.list", {}),
+            (QUERIES, f"{UMBRELLA}.dlq.get", {"id": self.dead_letter_id}),
+            (QUERIES, "harebell.breaker.list", {}),
+        ]
+
+    async def rows(self) -> list[str]:
+        """Return all rows, as far as a command can change them."""
+        tables = (*TABLES, "breakers", "command_results", "replays")
+        return [
+            record["row"]
+            for table in tables
+            for record in await self.ledger.fetch(ROWS.format(table))
+        ]
+
+
+@pytest.fixture(scope="module")
+def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
+    root = tmp_path_factory.mktemp("boundary")
+    with Production.open(servers, root, tenants=(ACME, UMBRELLA)) as production:
+        production.start()
+        yield production
+
+
+@pytest.fixture
+async def victim(production: Production) -> AsyncIterator[Victim]:
+    async with (
+        production.stack.tenant(UMBRELLA) as tenant,
+        Client.connect(production.url(UMBRELLA), tenant=UMBRELLA) as harebell,
+    ):
+        umbrella = Tenant(
+            name=UMBRELLA, stack=production.stack, harebell=harebell, ledger=tenant.ledger
+        )
+        http = {"url": CLOSED, "headers": {"Authorization": SECRET}}
+        await umbrella.put("secret", {"at": FAR}, {"http": http})
+        dead = [each async for each in harebell.dead_letters()]
+        if not dead:
+            broken = {"http": {"url": CLOSED}}
+            await umbrella.put("broken", {"now": True}, broken, retry={"max_attempts": 1})
+            await umbrella.until_runs(1, "dead")
+            dead = await until(lambda: _dead_letters(harebell))
+        yield Victim(
+            production=production,
+            harebell=harebell,
+            ledger=tenant.ledger,
+            dead_letter_id=str(dead[0].id),
+        )
+
+
+async def _dead_letters(harebell: Client) -> list[Any]:
+    return [each async for each in harebell.dead_letters()]
+
+
+async def refusals(production: Production, code: str) -> float:
+    """Return the number of refused messages of intake and of the dlq_inspector."""
+    scrapes = [
+        await Scrape.collect_one(production.stack, kind, 1)
+        for kind in (ServiceKind.INTAKE, ServiceKind.DLQ_INSPECTOR)
+    ]
+    return sum(each.total("harebell_refused_messages_total", code=code) for each in scrapes)
+
+
+@pytest.mark.requirement("P1", "P2")
+@pytest.mark.parametrize("has_user_id", [True, False], ids=["with-user-id", "without-user-id"])
+@pytest.mark.parametrize("route", ROUTES)
+async def test_no_route_reads_or_changes_anything_of_another_tenant(
+    route: str, victim: Victim, *, has_user_id: bool
+) -> None:
+    production = victim.production
+    before, refused_before = await victim.rows(), await refusals(production, "foreign_route")
+    url = production.url(ACME)
+
+    async with Attacker.open(url, ACME, has_user_id=has_user_id) as attacker:
+        # A login that the broker has not verified owns no queue, so it gets no answer.
+        if has_user_id:
+            answers = await attacker.answers_to(getattr(attacker, route), victim.requests)
+            assert error_codes(answers) == ["foreign_route"] * len(victim.requests)
+        else:
+            for exchange, key, body in victim.requests:
+                await getattr(attacker, route)(exchange, key, attacker.message(body))
+
+        async def is_counted() -> bool:
+            refused = await refusals(production, "foreign_route") - refused_before
+            return refused >= len(victim.requests)
+
+        await until(is_counted, what="the count of the refusals")
+        assert attacker.answers.empty()
+
+    assert await victim.rows() == before
+    shown = await victim.harebell.schedule(key="secret")
+    assert shown.state == "active"
+
+
+@pytest.mark.requirement("P1")
+async def test_login_acts_for_its_own_tenant_without_any_foreign_row(victim: Victim) -> None:
+    before = await victim.rows()
+    async with Attacker.open(victim.production.url(ACME), ACME) as attacker:
+        own = {"key": "own", "when": {"every": "7d"}, "target": {"task": {"name": "harebell.echo"}}}
+        await attacker.publish(COMMANDS, f"{ACME}.schedule.put", attacker.message(own))
+        put = await attacker.answer()
+        await attacker.publish(QUERIES, f"{ACME}.schedule.list", attacker.message({}))
+        schedules = await attacker.answer()
+        await attacker.publish(QUERIES, f"{ACME}.dlq.list", attacker.message({}))
+        dead_letters = await attacker.answer()
+
+    assert put["ok"] is True
+    assert [each["key"] for each in schedules["items"]] == ["own"]
+    assert dead_letters["items"] == []
+    assert set(before) <= set(await victim.rows())
+
+
+@pytest.mark.requirement("P1", "P10")
+@pytest.mark.parametrize(
+    ("exchange", "verb"),
+    [(COMMANDS, "schedule.put"), (QUERIES, "schedule.list"), (QUERIES, "dlq.list")],
+)
+async def test_message_without_a_verified_login_is_refused(
+    exchange: str, verb: str, victim: Victim
+) -> None:
+    production = victim.production
+    before = await refusals(production, "not_your_tenant")
+    rows = await victim.rows()
+    async with (
+        Attacker.open(production.url(ACME), ACME, has_user_id=False) as attacker,
+        await aio_pika.connect(production.url(ACME)) as connection,
+    ):
+        direct = await connection.channel()
+        answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def receive(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+            answers.put_nowait(message.body)
+
+        replies = await direct.get_queue("amq.rabbitmq.reply-to", ensure=False)
+        await replies.consume(receive, no_ack=True)
+        message = attacker.message({}, reply_to="amq.rabbitmq.reply-to")
+        await (await direct.get_exchange(exchange, ensure=False)).publish(message, f"{ACME}.{verb}")
+        async with asyncio.timeout(20):
+            answer = await answers.get()
+
+    assert b'"not_your_tenant"' in answer
+    assert await refusals(production, "not_your_tenant") == before + 1
+    assert await victim.rows() == rows
+
+
+@pytest.mark.requirement("P1", "P2")
+async def test_broker_refuses_the_direct_ways(victim: Victim) -> None:
+    production = victim.production
+    for exchange, key, body in victim.requests:
+        async with Attacker.open(production.url(ACME), ACME) as attacker:
+            with pytest.raises(ChannelAccessRefused):
+                await attacker.publish(exchange, key, attacker.message(body))
+    async with Attacker.open(production.url(ACME), ACME) as attacker:
+        for forged in (UMBRELLA, OPERATOR):
+            channel = await attacker.connection.channel()
+            target = await channel.get_exchange(COMMANDS, ensure=False)
+            with pytest.raises(ChannelPreconditionFailed):
+                await target.publish(attacker.message({}, user_id=forged), f"{ACME}.schedule.put")
+
+
+@pytest.mark.requirement("P1")
+async def test_broker_refuses_each_route_to_the_accepted_commands(production: Production) -> None:
+    for key in (CHANGES_SCHEDULE, CHANGES_DLQ):
+        for route in ("publish", *ROUTES):
+            async with Attacker.open(production.url(ACME), ACME) as attacker:
+                with pytest.raises(ChannelAccessRefused):
+                    await getattr(attacker, route)(CHANGES, key, attacker.message({}))
+    for queue in (INTAKE.name, QUERY.name, DLQ.name):
+        async with Attacker.open(production.url(ACME), ACME) as attacker:
+            with pytest.raises(ChannelAccessRefused):
+                await attacker.by_dead_letter("", queue, attacker.message({}))
+
+
+@pytest.mark.requirement("P1")
+async def test_copy_header_does_not_change_the_tenant(victim: Victim) -> None:
+    before = await victim.rows()
+    async with Attacker.open(victim.production.url(ACME), ACME) as attacker:
+        copies = {"CC": [f"{UMBRELLA}.schedule.cancel"]}
+        message = attacker.message({"key": "secret"}, headers=copies)
+        try:
+            await attacker.publish(COMMANDS, f"{ACME}.schedule.cancel", message)
+        except ChannelAccessRefused:
+            return  # newer releases check the keys of the header too
+        answer = await attacker.answer()
+        assert error_codes([answer]) == ["not_found"]
+
+    assert set(before) <= set(await victim.rows())
+
+
+@pytest.mark.requirement("P1")
+async def test_event_that_becomes_a_command_starts_no_loop(production: Production) -> None:
+    before = await refusals(production, "foreign_route")
+    async with Attacker.open(production.url(ACME), ACME) as attacker:
+        commands = await attacker.channel.get_exchange(COMMANDS, ensure=False)
+        await commands.bind(EVENTS, f"{ACME}.schedule.rejected")
+        try:
+            await attacker.publish(COMMANDS, f"{ACME}.schedule.put", attacker.message({}))
+            rejected = await attacker.answer()
+
+            async def is_refused() -> bool:
+                return await refusals(production, "foreign_route") > before
+
+            await until(is_refused, what="the refusal of the event")
+            for _ in range(3):  # each answer follows all earlier messages of the queue
+                await attacker.publish(COMMANDS, f"{ACME}.schedule.get", attacker.message({}))
+                await attacker.answer()
+        finally:
+            await commands.unbind(EVENTS, f"{ACME}.schedule.rejected")
+
+    assert rejected["ok"] is False
+    # The event of the put, and at most those of the three other rejected messages.
+    assert await refusals(production, "foreign_route") - before <= 4
+
+
+@pytest.mark.requirement("P2")
+async def test_operator_gives_an_order_and_changes_a_schedule_of_a_tenant(victim: Victim) -> None:
+    url = victim.production.url(OPERATOR)
+    async with Client.connect(url, tenant=UMBRELLA) as operator:
+        opened = await operator.open_breaker(DOWNSTREAM, note="maintenance")
+        reset = await operator.reset_breaker(DOWNSTREAM)
+        paused = await operator.pause(key="secret")
+        resumed = await operator.resume(key="secret")
+
+    assert (opened.status, reset.status) == ("forced_open", "automatic")
+    assert (paused.status, resumed.status) == ("paused", "resumed")
