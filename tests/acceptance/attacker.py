@@ -10,6 +10,7 @@ from typing import Any, Final
 import aio_pika
 import orjson
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, ExchangeType
+from pamqp.common import FieldValue
 from tests.acceptance.stack import WAIT_TIMEOUT
 
 COMMANDS: Final = "harebell.commands"
@@ -74,7 +75,7 @@ class Attacker:
     async def by_dead_letter(self, exchange: str, key: str, message: aio_pika.Message) -> None:
         """Publish to a queue that dead-letters each message to the exchange with the key."""
         own = await self._own(f"{exchange}.{key}", ExchangeType.FANOUT)
-        arguments = {
+        arguments: dict[str, FieldValue] = {
             "x-dead-letter-exchange": exchange,
             "x-dead-letter-routing-key": key,
             "x-message-ttl": 0,

@@ -28,7 +28,7 @@ FAR_PUT: Final = {
     "target": {"http": {"url": "http://127.0.0.1:9/hook"}},
 }
 # Each request has a response of another service: the ticker, intake or the dlq_inspector.
-REQUESTS: Final = (
+REQUESTS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     (COMMANDS, "schedule.put", FAR_PUT),
     (COMMANDS, "schedule.put", {"key": "invalid"}),
     (COMMANDS, "dlq.discard", {"ids": ["5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11"], "note": "x"}),
