@@ -44,7 +44,7 @@ SaltSource: TypeAlias = Callable[[int], bytes]
 def _check_tenant(tenant: str) -> str:
     """Reject the tenant whose user would have rights beyond the tenant.
 
-    The names `amq.*` include the default exchange, hence every queue. The names `harebell.*` and
+    The names `amq.*` include the default exchange and so every queue. The names `harebell.*` and
     the logins `harebell_*` belong to Harebell, and RabbitMQ creates the login `guest`. Clients that
     name no tenant use `default`.
     """
