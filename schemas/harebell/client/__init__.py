@@ -7,6 +7,7 @@
 * base           one request and its checked response
 * rpc            requests and responses over AMQP
 * connection     connections, confirms and timeouts
+* tls            faults of certificates and weak links in words
 """
 
 from harebell.client.client import Client

@@ -19,9 +19,12 @@ from aiormq.exceptions import (
 from pamqp.common import FieldValue
 from yarl import URL
 
+from harebell.client.tls import BAD_CERTIFICATE, TlsServer, certificate_fault
 from harebell.contract.errors import BrokerUnavailable, InvalidInput, NotAllowed, Unroutable
 
 SCHEMES: Final = ("amqp", "amqps")
+TLS_PARAMETERS: Final = ("cafile", "certfile", "keyfile", "no_verify_ssl")
+AUTHENTICATIONS: Final = ("plain", "external")  # with external, the certificate is the login
 HEARTBEAT: Final = 10  # seconds; a silent loss is found within two or three heartbeats
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 PUBLISH_TIMEOUT: Final = 5.0  # seconds until the confirm; a blocked broker must not stop a service
@@ -72,10 +75,31 @@ def parse_amqp_urls(urls: str) -> tuple[URL, ...]:
     if not all(url.scheme in SCHEMES and url.host for url in found):
         reason = "Each AMQP URL must have the form amqp://user:password@host:5672/."
         raise InvalidInput(reason, field="amqp_url")
+    for url in found:
+        _check_tls_parameters(url)
     if len({url.user for url in found}) > 1:
         reason = "The AMQP URLs of the nodes of one cluster must have the same user."
         raise InvalidInput(reason, field="amqp_url")
     return found
+
+
+def _check_tls_parameters(url: URL) -> None:
+    for name in TLS_PARAMETERS:
+        if name in url.query and url.scheme != "amqps":
+            reason = f"The parameter {name} of an AMQP URL needs the scheme amqps."
+            raise InvalidInput(reason, field="amqp_url")
+    if ("certfile" in url.query) != ("keyfile" in url.query):
+        reason = "An AMQP URL must have both parameters certfile and keyfile, or neither."
+        raise InvalidInput(reason, field="amqp_url")
+    auth = url.query.get("auth", "plain")
+    if auth not in AUTHENTICATIONS:
+        known = " or ".join(AUTHENTICATIONS)
+        raise InvalidInput(
+            f"The parameter auth of an AMQP URL must be {known}, not {auth!r}.", field="amqp_url"
+        )
+    if auth == "external" and "certfile" not in url.query:
+        reason = "An AMQP URL with auth=external must have the parameters certfile and keyfile."
+        raise InvalidInput(reason, field="amqp_url")
 
 
 async def connect(
@@ -84,7 +108,8 @@ async def connect(
     """Connect to the first node that responds, in a random order that distributes clients.
 
     The management UI shows `name` and `properties`. `heartbeat` in seconds applies if the URL has
-    none. Raise `BrokerUnavailable`.
+    none. Each call reads the files of the certificates again, so their rotation needs no restart.
+    Raise `BrokerUnavailable`, with the code `bad_certificate` if a certificate is the reason.
     """
     nodes = parse_amqp_urls(urls)
     shown: dict[str, FieldValue] = {"connection_name": name, **properties}
@@ -97,7 +122,8 @@ async def connect(
                 await connection.connect(timeout=CONNECT_TIMEOUT)
         except BrokerUnavailable as error:
             await close(connection)  # otherwise the garbage collector closes it in any thread
-            failure = error
+            fault = await certificate_fault(error, TlsServer.of_broker(node))
+            failure = BrokerUnavailable(str(fault), code=BAD_CERTIFICATE) if fault else error
         else:
             return connection
     raise failure

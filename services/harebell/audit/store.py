@@ -14,9 +14,8 @@ import asyncpg
 
 from harebell.audit.model.records import Attempt, Run
 from harebell.storage.engine import (
-    CONNECT_TIMEOUT,
     TIMEOUT_SETTINGS,
-    plain_url,
+    connect,
     translate_db_errors,
 )
 
@@ -92,9 +91,8 @@ async def connect_read_only(url: str) -> AsyncIterator[asyncpg.Connection]:
         "statement_timeout": STATEMENT_TIMEOUT,
     }
     with translate_db_errors():
-        connection = await asyncpg.connect(
-            plain_url(url),
-            timeout=CONNECT_TIMEOUT,
+        connection = await connect(
+            url,
             command_timeout=COMMAND_TIMEOUT,
             server_settings=settings,
         )

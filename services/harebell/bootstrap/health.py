@@ -17,6 +17,7 @@ class Health:
     def __init__(self) -> None:
         self._checks: dict[str, Callable[[], bool]] = {}
         self._warnings: dict[str, Callable[[], str | None]] = {}
+        self._reasons: dict[str, Callable[[], str | None]] = {}
 
     def check(self, name: str, is_ready: Callable[[], bool]) -> None:
         """Add a check to `/readyz` and to the metric harebell_ready."""
@@ -27,6 +28,14 @@ class Health:
         """Add a warning to `/readyz`, which a ready service shows as long as it is not None."""
         self._warnings[name] = warning
 
+    def explain(self, name: str, reason: Callable[[], str | None]) -> None:
+        """Add the reason of a fault to the check of that name.
+
+        `/readyz` shows the reason, unless it is None: also before the first check, and as a
+        warning while the check passes.
+        """
+        self._reasons[name] = reason
+
     async def live(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
@@ -34,13 +43,24 @@ class Health:
         """Respond 200 if every check passes. Before the first check the service is starting."""
         results = {name: is_ready() for name, is_ready in self._checks.items()}
         status = 200 if results and all(results.values()) else 503
-        lines = [f"[{'+' if passed else '-'}] {name}\n" for name, passed in results.items()]
-        warnings = {name: warning() for name, warning in self._warnings.items()}
-        lines += [f"[!] {name}: {text}\n" for name, text in warnings.items() if text is not None]
-        return web.Response(status=status, text="".join(lines) if results else "starting\n")
+        faults = {name: fault for name, reason in self._reasons.items() if (fault := reason())}
+        lines = [_line(name, faults.get(name), passed=passed) for name, passed in results.items()]
+        if not results:
+            lines = ["starting\n", *(_line(*each, passed=False) for each in faults.items())]
+        warnings = {name: fault for name, fault in faults.items() if results.get(name)}
+        warnings |= {name: text for name, warning in self._warnings.items() if (text := warning())}
+        lines += [f"[!] {name}: {text}\n" for name, text in warnings.items()]
+        return web.Response(status=status, text="".join(lines))
 
     async def metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=generate_latest(), headers={"Content-Type": METRICS_CONTENT_TYPE})
+
+
+def _line(name: str, fault: str | None, *, passed: bool) -> str:
+    """Return the line of a check. The fault of a passed check is a warning on a separate line."""
+    if passed:
+        return f"[+] {name}\n"
+    return f"[-] {name}: {fault}\n" if fault else f"[-] {name}\n"
 
 
 @asynccontextmanager

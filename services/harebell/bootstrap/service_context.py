@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import asyncpg
@@ -12,6 +12,7 @@ import structlog
 from aio_pika.abc import AbstractConnection
 
 from harebell.bootstrap.health import Health, serve_health
+from harebell.bootstrap.links import LinkFaults, show_links
 from harebell.client.connection import HEARTBEAT, Connection, close, connect
 from harebell.contract import __version__
 from harebell.contract.errors import Transient
@@ -49,6 +50,7 @@ class ServiceContext:
     publisher: Publisher
     acknowledger: Acknowledger
     policies: PolicyKeeper
+    faults: LinkFaults = field(default_factory=LinkFaults)
 
     @property
     def sender_policy(self) -> SenderPolicy:
@@ -68,12 +70,13 @@ class ServiceContext:
 
         Raise `BrokerUnavailable` if RabbitMQ does not respond.
         """
-        connection = await connect(
-            self.settings.amqp_url.get_secret_value(),
-            name=f"{self.settings.instance_id} consumes",
-            properties=connection_properties(self.role, self.settings.instance_id),
-            heartbeat=heartbeat,
-        )
+        with self.faults.observe_broker():
+            connection = await connect(
+                self.settings.amqp_url.get_secret_value(),
+                name=f"{self.settings.instance_id} consumes",
+                properties=connection_properties(self.role, self.settings.instance_id),
+                heartbeat=heartbeat,
+            )
         try:
             await self.topology_keeper.ensure(connection)
         except BaseException:  # the caller never receives the connection and cannot close it
@@ -93,8 +96,9 @@ class ServiceContext:
     async def _reconnect(self) -> None:
         while True:
             await asyncio.sleep(RECONNECT_INTERVAL)
-            with suppress(Transient):
-                await self.connection.open()
+            if not self.connection.is_open:
+                with suppress(Transient), self.faults.observe_broker():
+                    await self.connection.open()
 
 
 def connection_properties(role: str, name: str) -> dict[str, str]:
@@ -120,6 +124,8 @@ async def open_service(
     policies = await open_policies(settings)
     health = Health()
     health.warn("tenant policies", lambda: policies.fault)
+    faults = LinkFaults()
+    show_links(health, settings, faults)
     connection = Connection(
         settings.amqp_url.get_secret_value(),
         name=f"{settings.instance_id} publishes",
@@ -127,7 +133,7 @@ async def open_service(
     )
     async with (
         serve_health(health, settings.http_host, settings.http_port),
-        _open_database(settings, stop) as pool,
+        _open_database(settings, stop, faults) as pool,
     ):
         clock = Clock(lambda: database_time(pool))
         topology_keeper = TopologyKeeper(topology, declares=settings.topology_mode == "declare")
@@ -144,6 +150,7 @@ async def open_service(
             publisher=publisher,
             acknowledger=Acknowledger(publisher, clock),
             policies=policies,
+            faults=faults,
         )
         try:
             await retry_until_available(stop, clock.refresh)
@@ -173,14 +180,14 @@ async def open_policies(settings: ServiceSettings) -> PolicyKeeper:
 
 @asynccontextmanager
 async def _open_database(
-    settings: ServiceSettings, stop: asyncio.Event
+    settings: ServiceSettings, stop: asyncio.Event, faults: LinkFaults
 ) -> AsyncIterator[asyncpg.Pool]:
     """Wait until the minimum number of connections is open."""
 
     async def enter(bounds: PoolBounds) -> asyncpg.Pool:
         url = settings.database_url.get_secret_value()
         return await opened.enter_async_context(
-            open_pool(url, name=settings.instance_id, bounds=bounds)
+            open_pool(url, name=settings.instance_id, bounds=bounds, on_connect=faults.set_database)
         )
 
     async with AsyncExitStack() as opened:

@@ -1,6 +1,7 @@
 """Process facilities that need neither RabbitMQ nor PostgreSQL.
 
 * settings         `HAREBELL_*` variables, checked once at start
+* database_url     the URL of PostgreSQL, for every reader
 * yaml_document    one YAML or JSON document of an operator, with the line of each field
 * policy_file      the tenant policies, read again when their file changes
 * log_config       structured logs

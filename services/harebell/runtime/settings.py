@@ -3,7 +3,8 @@
 docs/operations/settings.md documents each setting.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import ip_address, ip_network
@@ -32,7 +33,9 @@ from harebell.contract.types import Duration, Interval, PoolName, duration_text
 from harebell.domain.default_schedule import DefaultWhen
 from harebell.domain.sender import DEFAULT_OPERATORS, IdentityMode, default_mode
 from harebell.domain.url_policy import Egress, Network
+from harebell.runtime.database_url import read_database_url
 
+AMQP_FILES: Final = ("cafile", "certfile", "keyfile")  # parameters of an AMQP URL
 PREFIX: Final = "HAREBELL_"
 FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE is the path of a file with the value
 # The command line and the migration read these variables. A service ignores them.
@@ -87,10 +90,28 @@ class PoolBounds:
 
 def _check_amqp_urls(urls: SecretStr) -> SecretStr:
     try:
-        parse_amqp_urls(urls.get_secret_value())
+        nodes = parse_amqp_urls(urls.get_secret_value())
     except InvalidInput as error:
         raise invalid(error.code, error.reason) from None
+    for url in nodes:
+        _check_files([url.query[name] for name in AMQP_FILES if name in url.query])
     return urls
+
+
+def _check_database_url(url: SecretStr) -> SecretStr:
+    try:
+        address = read_database_url(url.get_secret_value())
+    except InvalidInput as error:
+        raise invalid(error.code, error.reason) from None
+    _check_files(address.files)
+    return url
+
+
+def _check_files(paths: Sequence[str]) -> None:
+    for path in paths:
+        if not os.access(path, os.R_OK):
+            reason = f"The URL names the file {path!r}, which must exist and be readable."
+            raise invalid("invalid_setting", reason)
 
 
 def _check_web_url(url: SecretStr) -> SecretStr:
@@ -128,7 +149,7 @@ class ServiceSettings(BaseModel):
     _classes: ClassVar[list[type["ServiceSettings"]]] = []
 
     amqp_url: Annotated[SecretStr, AfterValidator(_check_amqp_urls)]  # one URL per cluster node
-    database_url: SecretStr
+    database_url: Annotated[SecretStr, AfterValidator(_check_database_url)]
     # The maximum comes first, because the validator of the minimum compares both.
     database_pool_max: Annotated[int, Field(ge=1, le=200)] = PoolBounds.max_size
     database_pool_min: Annotated[int, Field(ge=0)] = PoolBounds.min_size

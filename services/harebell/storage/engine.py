@@ -1,10 +1,10 @@
 """Connections to PostgreSQL: pools with timeouts, error translation and cold reads."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 from sqlalchemy import ClauseElement, Select
@@ -14,7 +14,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from harebell.client.tls import BAD_CERTIFICATE, CertificateFault, certificate_fault
 from harebell.contract.errors import DatabaseUnavailable
+from harebell.runtime.database_url import read_database_url
 from harebell.runtime.settings import PoolBounds
 from harebell.storage import metrics
 
@@ -23,6 +25,7 @@ CONNECT_TIMEOUT: Final = 5.0  # seconds
 COMMAND_TIMEOUT: Final = 12.0  # seconds
 MAX_QUERIES_PER_CONNECTION: Final = 50_000  # before the pool replaces a connection
 MAX_IDLE_TIME: Final = 300.0  # seconds until the pool closes a connection over its minimum
+ENGINE_URL: Final = "postgresql+asyncpg://"  # selects the driver; `connect` has the address
 
 # The partition of a new day has no statistics, so the planner would choose a bad join. A custom
 # plan over months of partitions costs more than its statement.
@@ -65,6 +68,8 @@ def translate_db_errors() -> Iterator[None]:
     """Raise `DatabaseUnavailable` for every error that a retry may avoid."""
     try:
         yield
+    except CertificateFault as error:
+        raise DatabaseUnavailable(str(error), code=BAD_CERTIFICATE) from error
     except _TRANSIENT_ERRORS as error:
         raise DatabaseUnavailable(str(error) or type(error).__name__) from error
     except DBAPIError as error:  # SQLAlchemy wraps the error of asyncpg
@@ -74,10 +79,42 @@ def translate_db_errors() -> Iterator[None]:
         raise DatabaseUnavailable(str(cause) or type(cause).__name__) from error
 
 
-def plain_url(url: str) -> str:
-    """Return the URL with the scheme that asyncpg accepts."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(scheme="postgresql"))
+async def connect(
+    url: str,
+    *,
+    timeout: float = CONNECT_TIMEOUT,  # noqa: ASYNC109  # passed to asyncpg
+    **settings: Any,  # noqa: ANN401  # of asyncpg
+) -> asyncpg.Connection:
+    """Open a connection, as each pool, each engine and the migration do.
+
+    Each call reads the files of the certificates again, so their rotation needs no restart.
+    Raise `CertificateFault` if a certificate prevents the connection, and the errors of asyncpg.
+    """
+    address = read_database_url(url)
+    ssl = address.ssl()
+    try:
+        return await asyncpg.connect(address.dsn, ssl=ssl, timeout=timeout, **settings)
+    except OSError as error:
+        for server in address.servers:
+            if (fault := await certificate_fault(error, server)) is not None:
+                raise fault from error
+        raise
+
+
+async def _connect_and_report(
+    on_connect: Callable[[str | None], None] | None,
+    url: str,
+    **settings: Any,  # noqa: ANN401  # of asyncpg
+) -> asyncpg.Connection:
+    fault: str | None = None
+    try:
+        return await connect(url, **settings)
+    except CertificateFault as error:
+        fault = str(error)
+        raise
+    finally:
+        if on_connect is not None:
+            on_connect(fault)
 
 
 class _Pool(asyncpg.Pool):  # type: ignore[misc]  # asyncpg has no types
@@ -85,9 +122,16 @@ class _Pool(asyncpg.Pool):  # type: ignore[misc]  # asyncpg has no types
 
     __slots__ = ("_acquire_timeout",)
 
-    def __init__(self, url: str, bounds: PoolBounds, **settings: Any) -> None:  # noqa: ANN401  # settings of asyncpg
+    def __init__(
+        self,
+        url: str,
+        bounds: PoolBounds,
+        on_connect: Callable[[str | None], None] | None,
+        **settings: Any,  # noqa: ANN401  # of asyncpg
+    ) -> None:
         super().__init__(
             url,
+            connect=partial(_connect_and_report, on_connect),
             min_size=bounds.min_size,
             max_size=bounds.max_size,
             max_queries=MAX_QUERIES_PER_CONNECTION,
@@ -105,16 +149,23 @@ class _Pool(asyncpg.Pool):  # type: ignore[misc]  # asyncpg has no types
 
 @asynccontextmanager
 async def open_pool(
-    url: str, *, name: str, hot: bool = True, bounds: PoolBounds | None = None
+    url: str,
+    *,
+    name: str,
+    hot: bool = True,
+    bounds: PoolBounds | None = None,
+    on_connect: Callable[[str | None], None] | None = None,
 ) -> AsyncIterator[asyncpg.Pool]:
     """Open a pool, which opens connections over its minimum when a statement needs one.
 
+    After each try to connect, `on_connect` receives the fault of a certificate, or None.
     Raise `DatabaseUnavailable` if the minimum cannot be opened, and never if the minimum is 0.
     """
     settings = {**TIMEOUT_SETTINGS, **(HOT_PATH_SETTINGS if hot else {}), "application_name": name}
     pool = _Pool(
-        plain_url(url),
+        url,
         bounds or PoolBounds(),
+        on_connect,
         timeout=CONNECT_TIMEOUT,
         command_timeout=COMMAND_TIMEOUT,
         server_settings=settings,
@@ -144,16 +195,17 @@ def open_engine(url: str, *, name: str, bounds: PoolBounds | None = None) -> Asy
     """Return an engine for cold reads with SQLAlchemy Core (decision 1)."""
     bounds = bounds or PoolBounds()
     return create_async_engine(
-        plain_url(url).replace("postgresql://", "postgresql+asyncpg://", 1),
+        ENGINE_URL,
+        async_creator=partial(
+            connect,
+            url,
+            command_timeout=COMMAND_TIMEOUT,
+            server_settings={**TIMEOUT_SETTINGS, "application_name": name},
+        ),
         pool_size=bounds.max_size,
         max_overflow=0,
         pool_timeout=bounds.acquire_timeout,
         pool_pre_ping=True,
-        connect_args={
-            "timeout": CONNECT_TIMEOUT,
-            "command_timeout": COMMAND_TIMEOUT,
-            "server_settings": {**TIMEOUT_SETTINGS, "application_name": name},
-        },
     )
 
 

@@ -1,6 +1,7 @@
 """Migration of a database to the present schema, and the logins of the service roles."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from harebell.domain.run_states import RETENTION
-from harebell.storage.engine import plain_url
+from harebell.storage.engine import ENGINE_URL, connect
 
 ROLES: Final = (
     "harebell_intake",
@@ -29,6 +30,7 @@ ENSURE_PARTITIONS: Final = (
 # Other statements wait behind a migration that waits for its lock, so its wait must be short.
 LOCK_TIMEOUT: Final = "500ms"
 MAX_TRIES: Final = 120  # of a migration that does not get its lock in time
+CONNECT_TIMEOUT: Final = 60.0  # seconds; no other part of the start repeats the connection
 RETRY_PAUSE: Final = 1.0  # seconds
 
 _MIGRATION_LOCK: Final = 4_711_001  # the advisory lock that one migration of a database has
@@ -44,8 +46,13 @@ async def migrate(database_url: str, *, role_password: str | None = None, to: st
     Raise `DBAPIError` if a migration does not get its lock in `MAX_TRIES` tries.
     """
     engine = create_async_engine(
-        plain_url(database_url).replace("://", "+asyncpg://", 1),
-        connect_args={"server_settings": {"lock_timeout": LOCK_TIMEOUT}},
+        ENGINE_URL,
+        async_creator=partial(
+            connect,
+            database_url,
+            timeout=CONNECT_TIMEOUT,
+            server_settings={"lock_timeout": LOCK_TIMEOUT},
+        ),
     )
     try:
         async with engine.connect() as connection:
