@@ -162,6 +162,12 @@ _WEBHOOK_COMMANDS: Final[CommandTree] = {
         "Make a signing key in a new file, and print the public key of a key pair.",
     ),
 }
+_TENANT_COMMANDS: Final[CommandTree] = {
+    "check": CommandEntry(
+        "harebell.cli.tenants",
+        "Check a document of tenant policies, and print what each tenant may use.",
+    ),
+}
 _DEV_COMMANDS: Final[CommandTree] = {
     "start": CommandEntry(
         "harebell.cli.dev", "Start the servers and the services, and return when all are ready."
@@ -190,6 +196,7 @@ COMMAND_TREE: Final[CommandTree] = {
         "Write schedules in the form that `apply` reads (YAML, or JSON with -o json).",
     ),
     "audit": CommandEntry("harebell.cli.audit", "Compare the required runs with the ledger."),
+    "tenants": GroupEntry("Check the document of tenant policies.", _TENANT_COMMANDS),
     "topology": GroupEntry("Print the topology, or compare it with a broker.", _TOPOLOGY_COMMANDS),
     "webhook": GroupEntry("Verify signed calls and make signing keys.", _WEBHOOK_COMMANDS),
     "dev": GroupEntry(

@@ -132,9 +132,10 @@ def test_help_has_usage_options_and_short_lines(cli: CommandLine, path: tuple[st
         ("dlq replays", "list get pause resume abort"),
         ("breaker", "list open close reset"),
         ("topology", "check definitions"),
+        ("tenants", "check"),
         ("webhook", "verify keygen"),
         ("dev", "start stop status logs"),
-        ("", "schedule run dlq breaker dev topology why audit webhook apply export"),
+        ("", "schedule run dlq breaker dev topology tenants why audit webhook apply export"),
     ],
 )
 def test_group_has_the_verbs_of_the_glossary(group: str, verbs: str) -> None:
