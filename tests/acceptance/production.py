@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tests.acceptance.stack import Stack
@@ -61,11 +61,20 @@ class Production:
         address = f"{user}:{PASSWORD}@{parts.hostname}:{parts.port}"
         return parts._replace(netloc=address).geturl()
 
-    def start(self, *kinds: ServiceKind, number: int = 1, pool: str = DEFAULT_POOL) -> None:
+    def start(
+        self,
+        *kinds: ServiceKind,
+        number: int = 1,
+        pool: str = DEFAULT_POOL,
+        tenants_file: Path | None = None,
+    ) -> None:
         """Start one instance of each service or of each named service, all at the same time.
 
         `pool` is the pool of an executor.
         """
+        policies: dict[str, Any] = (
+            {} if tenants_file is None else {"HAREBELL_TENANTS_FILE": str(tenants_file)}
+        )
 
         def start(kind: ServiceKind) -> None:
             self.stack.start_one(
@@ -74,6 +83,7 @@ class Production:
                 HAREBELL_AMQP_URL=self.url(f"harebell_{kind}"),
                 HAREBELL_TOPOLOGY_MODE="check",
                 HAREBELL_POOL=pool,
+                **policies,
             )
 
         run_concurrently([partial(start, kind) for kind in kinds or ServiceKind])
