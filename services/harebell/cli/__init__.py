@@ -10,6 +10,7 @@
 * run           `harebell run`
 * dlq           `harebell dlq`
 * breaker       `harebell breaker`
+* tenants       `harebell tenants`
 * topology      `harebell topology`
 * webhook       `harebell webhook`
 * audit         `harebell audit`, the only command that needs the database
