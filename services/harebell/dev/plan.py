@@ -26,10 +26,11 @@ class ServiceKind(StrEnum):
 
 Command = Callable[[ServiceKind], tuple[str, ...]]
 
-# Local targets are allowed, logs are JSON, and services declare the topology.
+# Local targets and example tasks are allowed, logs are JSON, and services declare the topology.
 # The environment of the caller may contain other values.
 DEFAULTS = {
     "HAREBELL_ALLOWED_NETWORKS": "127.0.0.0/8,::1/128",
+    "HAREBELL_EXAMPLE_TASKS": "true",
     "HAREBELL_LOG_FORMAT": "json",
     "HAREBELL_TOPOLOGY_MODE": "declare",
 }

@@ -8,6 +8,7 @@ another host.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, TypeAlias
 
@@ -49,6 +50,8 @@ _EMBEDDING_V4: Final = (  # each network with the position of the IPv4 address, 
 )
 _LOOPBACK: Final = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 
+MAX_CACHED: Final = 4096  # hosts or addresses; few targets have many runs
+
 _NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+", re.ASCII)
 _MAX_PARTS: Final = 4
 _MAX_OCTET: Final = 255
@@ -82,6 +85,7 @@ def is_in_networks(address: Address, networks: Sequence[Network]) -> bool:
     return any(form in network for form in forms for network in networks)
 
 
+@lru_cache(MAX_CACHED)
 def is_public(address: Address) -> bool:
     """Return whether the address belongs to no special-purpose network."""
     effective = _embedded(address) or address
@@ -124,6 +128,7 @@ def check_url(url: str | URL, networks: Sequence[Network], denied: Sequence[Netw
         raise PrivateAddress(reason, field="url")
 
 
+@lru_cache(MAX_CACHED)
 def _embedded(address: Address) -> IPv4Address | None:
     """Return the IPv4 address that an IPv6 address contains, or None."""
     for network, shift in _EMBEDDING_V4:
@@ -144,6 +149,7 @@ def _host(url: str | URL) -> str:
     return host.rstrip(".").lower()
 
 
+@lru_cache(MAX_CACHED)
 def _literal(host: str) -> Address | None:
     """Return the address of a literal host, or None for a name.
 

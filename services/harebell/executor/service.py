@@ -67,7 +67,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
             properties=connection_properties("executor", settings.instance_id),
         ) as amqp,
     ):
-        task = TaskTargets(installed_tasks(), threads=settings.slots)
+        task = TaskTargets(installed_tasks(examples=settings.example_tasks), threads=settings.slots)
         try:
             files = SecretFiles(settings.secrets_dir)
             targets = Targets(

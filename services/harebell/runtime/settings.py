@@ -313,6 +313,7 @@ class ExecutorSettings(TargetSettings):
     max_target_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     lease: Duration = timedelta(seconds=15)
     lease_critical: Annotated[Duration, Field(validate_default=True)] = timedelta(seconds=5)
+    example_tasks: bool = False  # harebell.echo and harebell.sleep, for the local stack
     egress_proxy: Annotated[SecretStr, AfterValidator(_check_proxy_url)] | None = None
     shutdown_timeout: Duration = timedelta(seconds=25)  # for attempts in flight at the stop
 

@@ -186,7 +186,7 @@ async def test_cancelled_attempt_raises_instead_of_a_failure(call_task: Call) ->
 
 
 async def test_installed_tasks_include_the_examples() -> None:
-    targets = TaskTargets(installed_tasks())
+    targets = TaskTargets(installed_tasks(examples=True))
 
     echo = await targets.call(TaskCall(name="harebell.echo", args={"a": 1}), attempt(), SECONDS)
     sleep = await targets.call(
@@ -196,3 +196,13 @@ async def test_installed_tasks_include_the_examples() -> None:
 
     assert (echo, sleep) == (Success(result='{"a":1}'), Success())
     assert "harebell.executor.tasks" in sys.modules
+
+
+@pytest.mark.requirement("P11")
+async def test_production_has_no_example_task() -> None:
+    targets = TaskTargets(installed_tasks(examples=False))
+
+    outcome = await targets.call(TaskCall(name="harebell.sleep"), attempt(), SECONDS)
+
+    assert isinstance(outcome, Failure)
+    assert (outcome.code, outcome.retryable) == ("unknown_task", False)

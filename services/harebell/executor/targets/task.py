@@ -26,6 +26,7 @@ from harebell.executor.tasks import Permanent, RetryLater, TaskContext
 from harebell.runtime.clock import monotonic
 
 ENTRY_POINT_GROUP: Final = "harebell.tasks"
+EXAMPLE_PREFIX: Final = "harebell."  # of the tasks that Harebell itself contains
 MAX_THREADS: Final = 64  # simultaneous synchronous tasks by default; the wait of others counts
 
 log = structlog.get_logger()
@@ -50,9 +51,17 @@ class BrokenTask:
 Task: TypeAlias = LoadedTask | BrokenTask
 
 
-def installed_tasks() -> dict[str, Task]:
-    """Load the tasks of the installed distributions, by name."""
-    points = entry_points(group=ENTRY_POINT_GROUP)
+def installed_tasks(*, examples: bool) -> dict[str, Task]:
+    """Load the tasks of the installed distributions, by name.
+
+    Without `examples`, no task has a name that begins with `harebell.`, because `harebell.sleep`
+    lets a tenant occupy slots.
+    """
+    points = [
+        point
+        for point in entry_points(group=ENTRY_POINT_GROUP)
+        if examples or not point.name.startswith(EXAMPLE_PREFIX)
+    ]
     counts = Counter(point.name for point in points)
     tasks = {point.name: _load(point, counts[point.name]) for point in points}
     for name, task in tasks.items():
