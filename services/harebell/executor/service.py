@@ -34,6 +34,7 @@ from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.policy_guard import PolicyGuard
 from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import TaskTargets, installed_tasks
+from harebell.executor.targets.tenant_tls import TlsContexts
 from harebell.messaging.consumer import ConcurrentWorker, Consumer
 from harebell.messaging.topology.bus import SYSTEM, work_queue, work_topology
 from harebell.runtime.secret_files import SecretFiles
@@ -53,12 +54,14 @@ log = structlog.get_logger()
 async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
     """Run an executor until `stop` is set."""
     topology = SYSTEM + work_topology(settings.pool)
+    files = SecretFiles(settings.secrets_dir)
     async with (
         open_service(settings, "executor", stop, topology=topology) as context,
         HttpTargets(
             settings.egress,
             context.policies,
             proxy=settings.proxy_url,
+            tls=TlsContexts(files),
             connections=settings.slots,
         ) as http,
         open_amqp(
@@ -69,7 +72,6 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
     ):
         task = TaskTargets(installed_tasks(examples=settings.example_tasks), threads=settings.slots)
         try:
-            files = SecretFiles(settings.secrets_dir)
             targets = Targets(
                 http=http,
                 amqp=amqp,

@@ -6,6 +6,7 @@
 * call_signer     the signing keys of an attempt
 * attempt         the context and the outcome of an attempt
 * http            the HTTP target
+* tenant_tls      the CA and the client certificate of a tenant
 * http_request    rules for the request and its redirects
 * http_response   rules for the response and for failed connections
 * amqp            the AMQP target

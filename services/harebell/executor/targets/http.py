@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+import ssl
 from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -26,7 +27,7 @@ from aiohttp import (
 )
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from harebell.contract.errors import NotAllowed, PrivateAddress, Rejected
+from harebell.contract.errors import NotAllowed, PrivateAddress, Rejected, SecretMissing
 from harebell.contract.target import HttpCall
 from harebell.domain.retry import Failure
 from harebell.domain.target_check import check_address, check_request_url
@@ -42,6 +43,8 @@ from harebell.executor.targets.attempt import (
 from harebell.executor.targets.http_request import HttpRequest, redirect_of, request_of
 from harebell.executor.targets.http_response import failure_of, outcome_of
 from harebell.executor.targets.policy_guard import refused
+from harebell.executor.targets.tenant_tls import TlsContexts
+from harebell.runtime.secret_files import SecretFiles
 
 MAX_CONNECTIONS: Final = 128
 MAX_REDIRECTS: Final = 5
@@ -68,12 +71,14 @@ class HttpTargets:
         policies: PolicySource,
         *,
         proxy: str | None = None,
+        tls: TlsContexts | None = None,
         resolver: AbstractResolver | None = None,
         connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._egress = egress
         self._policies = policies
         self._proxy = proxy
+        self._tls = tls or TlsContexts(SecretFiles(None))
         self._resolver = resolver
         self._connections = connections
         self._session: ClientSession
@@ -112,9 +117,15 @@ class HttpTargets:
         check = AddressCheck(self._policies.current.of(tenant), self._egress)
         token = _ADDRESS_CHECK.set(check if check.policy.restricts_http else None)
         try:
+            tls = check.policy.tls
             return await self._exchange(
-                request_of(call, attempt), check.policy, follow=call.follow_redirects
+                request_of(call, attempt),
+                check.policy,
+                follow=call.follow_redirects,
+                context=None if tls is None else self._tls.of(tenant, tls),
             )
+        except SecretMissing as error:
+            return Failure(error.code, excerpt(error.reason))
         except Rejected as error:
             return refused(naming_url(error))
         except ConnectionLost as error:
@@ -127,7 +138,12 @@ class HttpTargets:
             _ADDRESS_CHECK.reset(token)
 
     async def _exchange(
-        self, request: HttpRequest, policy: TenantPolicy, *, follow: bool
+        self,
+        request: HttpRequest,
+        policy: TenantPolicy,
+        *,
+        follow: bool,
+        context: ssl.SSLContext | None,
     ) -> TargetOutcome:
         for _ in range(1 + MAX_REDIRECTS):
             check_request_url(request.url, policy, self._egress)
@@ -138,6 +154,7 @@ class HttpTargets:
                 data=request.body,
                 allow_redirects=False,
                 proxy=self._proxy,
+                ssl=True if context is None else context,
             ) as response:
                 location = response.headers.get("Location") if follow else None
                 next_request = redirect_of(request, response.status, location)
