@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from tests.acceptance.stack import Stack
@@ -67,23 +67,21 @@ class Production:
         number: int = 1,
         pool: str = DEFAULT_POOL,
         tenants_file: Path | None = None,
+        **environment: str,
     ) -> None:
         """Start one instance of each service or of each named service, all at the same time.
 
-        `pool` is the pool of an executor.
+        `pool` is the pool of an executor. `environment` contains further settings.
         """
-        policies: dict[str, Any] = (
-            {} if tenants_file is None else {"HAREBELL_TENANTS_FILE": str(tenants_file)}
-        )
+        if tenants_file is not None:
+            environment["HAREBELL_TENANTS_FILE"] = str(tenants_file)
 
         def start(kind: ServiceKind) -> None:
-            self.stack.start_one(
-                kind,
-                number,
-                HAREBELL_AMQP_URL=self.url(f"harebell_{kind}"),
-                HAREBELL_TOPOLOGY_MODE="check",
-                HAREBELL_POOL=pool,
-                **policies,
-            )
+            variables = {
+                "HAREBELL_AMQP_URL": self.url(f"harebell_{kind}"),
+                "HAREBELL_TOPOLOGY_MODE": "check",
+                "HAREBELL_POOL": pool,
+            } | environment
+            self.stack.start_one(kind, number, ready=True, **variables)
 
         run_concurrently([partial(start, kind) for kind in kinds or ServiceKind])

@@ -64,7 +64,7 @@ class BreakerEvents:
     received: list[dict[str, Any]] = field(default_factory=list)
 
     async def receive(self, message: AbstractIncomingMessage) -> None:
-        verb = (message.routing_key or "").removeprefix("harebell.breaker.")
+        verb = (message.routing_key or "").partition(".breaker.")[2]
         self.received += [{"verb": verb, **each["data"]} for each in orjson.loads(message.body)]
 
     def verbs(self, name: str) -> list[str]:

@@ -52,6 +52,8 @@ _WRITE_GRANTS = {
         "rate_limits": {DELETE},
         "breakers": {INSERT, UPDATE, DELETE},
         "breaker_deferrals": {INSERT, UPDATE, DELETE},
+        "tenant_breakers": {INSERT, UPDATE, DELETE},
+        "tenant_breaker_deferrals": {INSERT, UPDATE, DELETE},
     },
 }
 

@@ -35,6 +35,8 @@ TABLES: Final = (
     "schedule_state",
     "breakers",
     "breaker_deferrals",
+    "tenant_breakers",
+    "tenant_breaker_deferrals",
 )
 
 _INSERT_VERSION: Final = """
@@ -93,7 +95,7 @@ def deferrals(**ranges: tuple[float, float]) -> Waits:
     names = {"down": DOWN, "other": OTHER}
     return Waits(
         {
-            names[name]: [BreakerDeferral(ago(since), ago(until))]
+            (None, names[name]): [BreakerDeferral(ago(since), ago(until))]
             for name, (since, until) in ranges.items()
         }
     )
@@ -189,8 +191,29 @@ async def test_load_waits_returns_ended_and_lasting_deferrals(
     waits = await load_waits(auditor, WINDOW)
 
     assert waits.deferrals == {
-        DOWN: [BreakerDeferral(ago(900), ago(800)), BreakerDeferral(ago(400), NOW)],
+        (None, DOWN): [BreakerDeferral(ago(900), ago(800)), BreakerDeferral(ago(400), NOW)],
     }
+
+
+@pytest.mark.requirement("P5")
+async def test_load_waits_returns_the_deferrals_of_one_tenant_apart(
+    owner: asyncpg.Connection, auditor: asyncpg.Connection
+) -> None:
+    for since, until in ((ago(900), ago(800)), (ago(400), None)):
+        await owner.execute(
+            "INSERT INTO tenant_breaker_deferrals VALUES ('acme', $1, $2, $3)", DOWN, since, until
+        )
+    await owner.execute(
+        "INSERT INTO tenant_breakers (tenant, downstream, state, since) "
+        "VALUES ('acme', $1, 'open', $2)",
+        DOWN,
+        ago(30),
+    )
+
+    waits = await load_waits(auditor, WINDOW)
+
+    ranges = [BreakerDeferral(ago(900), ago(800)), BreakerDeferral(ago(400), NOW)]
+    assert waits.deferrals == {("acme", DOWN): ranges}
 
 
 @pytest.mark.parametrize("is_probed", [True, False])
@@ -208,7 +231,9 @@ async def test_old_half_open_breaker_defers_while_an_attempt_probes_it(
 
     waits = await load_waits(auditor, WINDOW)
 
-    assert waits.deferrals[DOWN] == [BreakerDeferral(ago(age), NOW if is_probed else ago(300))]
+    assert waits.deferrals[None, DOWN] == [
+        BreakerDeferral(ago(age), NOW if is_probed else ago(300))
+    ]
 
 
 WAITING = {"reason": "waiting_for_overlap"}

@@ -15,6 +15,8 @@ from harebell.ticker.store import breakers as store
 pytestmark = pytest.mark.postgres
 
 NAME = "acme.example:443"
+SHARED = store.BreakerName(NAME)
+TABLES = ("breakers", "breaker_deferrals", "tenant_breakers", "tenant_breaker_deferrals")
 OPEN, CLOSED = BreakerState.OPEN, BreakerState.CLOSED
 NOW = datetime.now(UTC).replace(microsecond=0)
 LONG_AGO = NOW - timedelta(hours=2)
@@ -24,8 +26,8 @@ LONG_AGO = NOW - timedelta(hours=2)
 async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
     async with open_pool(as_role(database_url, "ticker"), name="test") as pool:
         yield pool
-        await pool.execute("DELETE FROM breakers")
-        await pool.execute("DELETE FROM breaker_deferrals")
+        for table in TABLES:
+            await pool.execute(f"DELETE FROM {table}")  # noqa: S608  # the names are constants
 
 
 def reported(state: BreakerState, since: datetime = NOW) -> BreakerEventData:
@@ -37,9 +39,11 @@ async def force(
     forced: BreakerState | None,
     at: datetime = NOW,
     until: datetime | None = None,
+    *,
+    name: store.BreakerName = SHARED,
 ) -> bool:
     return await store.force(
-        pool, NAME, forced, at=at, until=until, note="maintenance", actor="ops"
+        pool, name, forced, at=at, until=until, note="maintenance", actor="ops"
     )
 
 
@@ -108,8 +112,8 @@ async def test_only_breakers_that_have_been_closed_for_an_hour_are_deleted(
 async def test_count_of_forced_breakers_omits_the_downstream(pool: asyncpg.Pool) -> None:
     await force(pool, OPEN)
 
-    assert await store.count_other_forced(pool, NAME) == 0
-    assert await store.count_other_forced(pool, "task:acme.report") == 1
+    assert await store.count_other_forced(pool, SHARED) == 0
+    assert await store.count_other_forced(pool, store.BreakerName("task:acme.report")) == 1
 
 
 async def test_reason_and_next_probe_of_the_later_state_are_stored(pool: asyncpg.Pool) -> None:
@@ -180,3 +184,57 @@ async def test_deferral_is_deleted_with_the_runs_of_its_time(pool: asyncpg.Pool)
     await store.delete_forgotten(pool)
 
     assert await deferrals(pool) == [(recent, recent), (NOW, None)]
+
+
+@pytest.mark.requirement("P5")
+async def test_breaker_of_a_tenant_has_a_row_and_deferrals_of_its_own(pool: asyncpg.Pool) -> None:
+    own = reported(OPEN).model_copy(update={"tenant": "acme"})
+    await store.record_state(pool, own)
+    await store.record_state(pool, reported(CLOSED))
+    await force(pool, OPEN, name=store.BreakerName(NAME, "umbrella"))
+    snapshot = await store.load_snapshot(pool, NOW)
+    deferring = await pool.fetch("SELECT tenant, until FROM tenant_breaker_deferrals ORDER BY 1")
+
+    assert [each.state for each in snapshot.breakers] == [CLOSED]
+    assert {each.tenant: (each.state, each.forced) for each in snapshot.tenant_breakers} == {
+        "acme": (OPEN, None),
+        "umbrella": (CLOSED, OPEN),
+    }
+    assert [tuple(row) for row in deferring] == [("acme", None), ("umbrella", None)]
+    assert await deferrals(pool) == []
+
+
+@pytest.mark.requirement("P5")
+async def test_forced_state_of_a_tenant_expires_with_its_tenant(pool: asyncpg.Pool) -> None:
+    name = store.BreakerName(NAME, "acme")
+    await force(pool, OPEN, LONG_AGO, NOW - timedelta(seconds=1), name=name)
+
+    (row,) = await store.expire_forced(pool)
+    await store.delete_forgotten(pool)
+
+    assert store.name_of(row) == name
+    assert [each.forced for each in (await store.load_snapshot(pool, NOW)).tenant_breakers] == [
+        None
+    ]
+
+
+@pytest.mark.requirement("P5")
+async def test_breakers_of_one_tenant_leave_the_others_in_the_snapshot_and_have_a_bound(
+    pool: asyncpg.Pool,
+) -> None:
+    await pool.execute(
+        "INSERT INTO tenant_breakers (tenant, downstream, state, since) "
+        "SELECT 'acme', 'task:' || n, 'open', $1 FROM generate_series(1, $2) n",
+        NOW + timedelta(hours=1),
+        store.MAX_TENANT_BREAKERS + 10,
+    )
+    await store.record_state(pool, reported(OPEN).model_copy(update={"tenant": "umbrella"}))
+    snapshot = await store.load_snapshot(pool, NOW)
+    await store.delete_forgotten(pool)
+
+    counts = await pool.fetch("SELECT tenant, count(*) FROM tenant_breakers GROUP BY 1 ORDER BY 1")
+    assert "umbrella" in {each.tenant for each in snapshot.tenant_breakers}
+    assert [tuple(row) for row in counts] == [
+        ("acme", store.MAX_TENANT_BREAKERS),
+        ("umbrella", 1),
+    ]

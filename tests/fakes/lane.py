@@ -21,6 +21,7 @@ from harebell.executor.running.leases import LeaseKeeper
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
 from harebell.executor.running.target_bulkhead import TargetBulkhead
+from harebell.executor.running.tenant_bulkhead import TenantAttempts, TenantBulkhead
 from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import AttemptOutcome
 from harebell.executor.targets.call import Targets
@@ -116,6 +117,8 @@ class LaneHarness:
     task: ControlledTask
     slots: int
     max_share: float = 1.0
+    tenant_share: float = 1.0
+    quota: int | None = None  # attempts of one tenant
     completer: RecordingCompleter = field(init=False)
     claimed_runs: RecordingClaimedRuns = field(init=False)
     leases: FakeLeaseKeeper = field(init=False)
@@ -138,6 +141,11 @@ class LaneHarness:
             slots=self.slots,
             steady_seconds=LEASE,
             bulkhead=TargetBulkhead(slots=self.slots, max_share=self.max_share),
+            tenants=TenantBulkhead(
+                slots=self.slots,
+                max_share=self.tenant_share,
+                attempts=TenantAttempts(quota=lambda _: self.quota),
+            ),
             clock=self.clock,
             completer=self.completer,
             claimed_runs=self.claimed_runs,
@@ -166,7 +174,14 @@ class LaneHarness:
         )
 
     @classmethod
-    async def create(cls, slots: int, max_share: float = 1.0) -> "LaneHarness":
+    async def create(
+        cls,
+        slots: int,
+        max_share: float = 1.0,
+        *,
+        tenant_share: float = 1.0,
+        quota: int | None = None,
+    ) -> "LaneHarness":
         started_at = monotonic()
 
         async def read() -> datetime:
@@ -174,7 +189,14 @@ class LaneHarness:
 
         clock = Clock(read)
         await clock.refresh()
-        return cls(clock=clock, task=ControlledTask(clock=clock), slots=slots, max_share=max_share)
+        return cls(
+            clock=clock,
+            task=ControlledTask(clock=clock),
+            slots=slots,
+            max_share=max_share,
+            tenant_share=tenant_share,
+            quota=quota,
+        )
 
     @property
     def completed(self) -> list[tuple[ClaimedRun, AttemptOutcome]]:

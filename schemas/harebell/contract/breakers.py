@@ -1,7 +1,8 @@
 """Circuit breakers: commands, events, and snapshots between services.
 
-Several tenants may call one downstream, so a breaker belongs to no tenant.
-Its commands, queries and events have the tenant `OPERATIONS_TENANT`.
+A breaker belongs to one tenant and one downstream, because a tenant chooses its own failing calls.
+The breaker of all tenants opens by force, or when the breakers of several tenants are open. Only
+operators may send commands, and the events of that breaker have the tenant `OPERATIONS_TENANT`.
 """
 
 from enum import StrEnum
@@ -12,9 +13,9 @@ from pydantic import BeforeValidator, Field
 from harebell.contract.command_base import CommandBase
 from harebell.contract.downstream import MAX_DOWNSTREAM, is_downstream_name
 from harebell.contract.message import Message, empty_default, invalid, quoted
-from harebell.contract.types import Instant, ShortText, check_text
+from harebell.contract.types import Instant, ShortText, Tenant, check_text
 
-MAX_SNAPSHOT_BREAKERS: Final = 1_000  # breakers in one snapshot or in one list
+MAX_SNAPSHOT_BREAKERS: Final = 1_000  # breakers in one list
 
 
 class BreakerState(StrEnum):
@@ -31,6 +32,7 @@ class BreakerReason(StrEnum):
     FAILURE_RATIO = "failure_ratio"  # too many of the attempts within the window failed
     CONSECUTIVE_FAILURES = "consecutive_failures"  # with fewer attempts than the ratio requires
     PROBE_FAILED = "probe_failed"  # the breaker was half open
+    SEVERAL_TENANTS = "several_tenants"  # the breakers of several tenants are open
 
 
 def _check_downstream(value: object) -> object:
@@ -47,9 +49,13 @@ DownstreamName = Annotated[
 
 
 class BreakerCommand(CommandBase):
-    """A command to the breaker of one downstream, whether Harebell knows the downstream or not."""
+    """A command to the breaker of one downstream, whether Harebell knows the downstream or not.
+
+    Without `for_tenant` the command concerns all tenants.
+    """
 
     downstream: DownstreamName
+    for_tenant: Tenant | None = None
     note: ShortText | None = None
 
 
@@ -85,6 +91,7 @@ class BreakerResponse(Message):
 
     ok: Literal[True] = True
     downstream: str
+    tenant: str | None = None  # null: all tenants
     status: str
     until: Instant | None = None
 
@@ -92,15 +99,17 @@ class BreakerResponse(Message):
 class BreakerEventData(Message):
     """The data of `breaker.opened`, `breaker.half_opened` and `breaker.closed`.
 
-    `failed` of `attempts` failed before the breaker last opened, for the given reason.
+    `failed` of `attempts` failed before the breaker last opened, for the given reason. The breaker
+    of all tenants counts tenants instead, and its `tenant` is null.
     """
 
     downstream: str
+    tenant: str | None = None
     state: BreakerState
     since: Instant
     failed: int = 0
     attempts: int = 0
-    reason: str | None = None  # failure_ratio, consecutive_failures, probe_failed
+    reason: str | None = None  # a `BreakerReason`
     next_probe_at: Instant | None = None  # the end of the open duration of an open breaker
     text: str | None = None  # the whole event as sentences, for a chat
 
@@ -109,6 +118,7 @@ class BreakerForcedEventData(Message):
     """The data of `breaker.forced` and `breaker.reset`. `forced` is open, closed or null."""
 
     downstream: str
+    tenant: str | None = None  # null: all tenants
     forced: BreakerState | None = None
     since: Instant
     until: Instant | None = None
@@ -121,6 +131,7 @@ class BreakerSnapshotEntry(Message):
     """One stored breaker: the state that dispatchers found, and the state that a person forced."""
 
     downstream: str
+    tenant: str | None = None  # null: all tenants
     state: BreakerState = BreakerState.CLOSED
     since: Instant | None = None
     failed: int = 0
@@ -130,10 +141,15 @@ class BreakerSnapshotEntry(Message):
 
 
 class BreakerSnapshot(Message):
-    """The message to every dispatcher with all breakers that are forced or not closed."""
+    """The message to every dispatcher with all breakers that are forced or not closed.
+
+    `breakers` hold all tenants, and `tenant_breakers` hold one tenant each. An older dispatcher
+    ignores the second list.
+    """
 
     as_of: Instant
     breakers: list[BreakerSnapshotEntry] = empty_default(list)
+    tenant_breakers: list[BreakerSnapshotEntry] = empty_default(list)
 
 
 class BreakerSnapshotRequest(Message):

@@ -136,7 +136,11 @@ class ReplayJobItems(ListQuery):
 
 
 class BreakerList(Query):
-    """A query for breakers that are not closed, are forced, or closed within the last hour."""
+    """A query for breakers that are not closed, are forced, or closed within the last hour.
+
+    A tenant receives its own breakers and those that hold all tenants now. The operations tenant
+    receives every breaker.
+    """
 
 
 SCHEDULE_QUERIES: Final[dict[str, type[Query]]] = {

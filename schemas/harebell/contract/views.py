@@ -211,13 +211,14 @@ class BreakerView(Message):
     `next_probe_at` is the earliest time of the next probe of an open breaker.
     """
 
+    tenant: str | None = None  # null: the breaker holds all tenants
     downstream: str
     effective_state: str  # closed, open, half_open
     state: str
     since: Instant | None = None
     failed: int = 0
     attempts: int = 0
-    reason: str | None = None  # failure_ratio, consecutive_failures, probe_failed
+    reason: str | None = None  # a `BreakerReason`
     next_probe_at: Instant | None = None
     forced: str | None = None  # open, closed
     forced_at: Instant | None = None

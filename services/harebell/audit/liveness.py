@@ -33,11 +33,11 @@ ORDER BY pool
 """  # noqa: S608  # the parts are constants
 # The earliest run of a target waits for the longest time.
 _OVERDUE_TARGETS: Final = f"""
-SELECT coalesce(r.override->>'target', v.run_spec->>'target') AS target,
+SELECT coalesce(r.override->>'target', v.run_spec->>'target') AS target, r.tenant,
        min({_EXPECTED_AT}) AS since
 FROM runs r JOIN schedule_versions v ON v.schedule_id = r.schedule_id AND v.version = r.version
 WHERE r.finished_at IS NULL AND r.due_at < now() AND r.pool = $2 AND {_IS_OVERDUE}
-GROUP BY 1 ORDER BY since
+GROUP BY 1, 2 ORDER BY since
 """  # noqa: S608  # the parts are constants
 
 
@@ -74,6 +74,7 @@ async def _overdue_since(
     """Return the time since which the pool has a due run that waits for no breaker."""
     async for row in connection.cursor(_OVERDUE_TARGETS, late_after, pool, prefetch=PREFETCH):
         since: datetime = row["since"]
-        if waits.delay(downstream_of_text(row["target"]), since, now) > late_after:
+        downstream = downstream_of_text(row["target"])
+        if waits.delay(downstream, since, now, tenant=row["tenant"]) > late_after:
             return since
     return None

@@ -24,13 +24,22 @@ MAX_ENDED: Final = 100_000  # deferrals that ended within the window
 MAX_RUNNING: Final = 10_000  # running versions whose downstreams are probed
 
 _ENDED: Final = """
-SELECT downstream, since, until FROM breaker_deferrals WHERE until > $1
+SELECT tenant, downstream, since, until FROM (
+    SELECT NULL AS tenant, downstream, since, until FROM breaker_deferrals WHERE until > $1
+    UNION ALL
+    SELECT tenant, downstream, since, until FROM tenant_breaker_deferrals WHERE until > $1
+) AS ended
 ORDER BY until DESC LIMIT $2
 """
 _BREAKERS: Final = """
-SELECT b.downstream, b.state, b.since, b.forced, b.forced_at, b.forced_until,
+SELECT NULL AS tenant, b.downstream, b.state, b.since, b.forced, b.forced_at, b.forced_until,
        d.since AS deferring_since
 FROM breakers b LEFT JOIN breaker_deferrals d ON d.downstream = b.downstream AND d.until IS NULL
+WHERE coalesce(b.forced, b.state) <> 'closed' OR d.since IS NOT NULL
+UNION ALL
+SELECT b.tenant, b.downstream, b.state, b.since, b.forced, b.forced_at, b.forced_until, d.since
+FROM tenant_breakers b LEFT JOIN tenant_breaker_deferrals d
+    ON d.tenant = b.tenant AND d.downstream = b.downstream AND d.until IS NULL
 WHERE coalesce(b.forced, b.state) <> 'closed' OR d.since IS NOT NULL
 """
 _RUNNING_TARGETS: Final = """
@@ -62,17 +71,18 @@ GROUP BY t.schedule_id
 
 async def load_waits(connection: asyncpg.Connection, window: Window) -> Waits:
     """Return the deferrals that ended in the window or last, without the overlap slots."""
-    deferrals: dict[str, list[BreakerDeferral]] = defaultdict(list)
+    deferrals: dict[tuple[str | None, str], list[BreakerDeferral]] = defaultdict(list)
     since = min(window.since, window.late_before) - window.late_after
     for row in await connection.fetch(_ENDED, since, MAX_ENDED):
-        deferrals[row["downstream"]].append(BreakerDeferral(row["since"], row["until"]))
+        deferral = BreakerDeferral(row["since"], row["until"])
+        deferrals[row["tenant"], row["downstream"]].append(deferral)
     breakers = [_breaker(row) for row in await connection.fetch(_BREAKERS)]
     probed = await _load_probed(connection, breakers, window)
     for breaker in breakers:
         is_probed = breaker.downstream in probed
-        deferral = breaker.deferral(window.now, is_probed=is_probed)
-        if deferral is not None:
-            deferrals[breaker.downstream].append(deferral)
+        lasting = breaker.deferral(window.now, is_probed=is_probed)
+        if lasting is not None:
+            deferrals[breaker.tenant, breaker.downstream].append(lasting)
     return Waits(deferrals)
 
 

@@ -16,6 +16,7 @@ from harebell.contract.downstream import downstream_of_json
 app = typer.Typer()
 
 COLUMNS: Final = (
+    "tenant",
     "downstream",
     "effective_state",
     "state",
@@ -47,11 +48,35 @@ Until: TypeAlias = Annotated[
 ]
 
 
+ForTenant: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--for-tenant",
+        metavar="TENANT",
+        help="Change the breaker of this tenant only (default: all tenants).",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerListOptions:
+    """The options of `breaker list`."""
+
+    own: Annotated[
+        bool,
+        typer.Option(
+            "--own",
+            help="List only the breakers of --tenant and those that hold all tenants.",
+        ),
+    ] = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerForceOptions:
     """The options of `breaker open` and `breaker close`."""
 
     target: Downstream
+    for_tenant: ForTenant = None
     until: Until = None
     note: Note = None
 
@@ -61,14 +86,15 @@ class BreakerResetOptions:
     """The options of `breaker reset`."""
 
     target: Downstream
+    for_tenant: ForTenant = None
     note: Note = None
 
 
 @command(app, "list")
-async def list_breakers(session: Session) -> ExitCode:
+async def list_breakers(session: Session, options: BreakerListOptions) -> ExitCode:
     """List the breakers that are open, half open or forced, or that closed within the last hour."""
     async with session.connect() as client:
-        rows = await client.breakers()
+        rows = await client.breakers(own=options.own)
     session.output.print_rows(rows, COLUMNS)
     return exit_code_of_many(done=len(rows))
 
@@ -78,7 +104,9 @@ async def force_open(session: Session, options: BreakerForceOptions) -> ExitCode
     """Open a breaker by force, so that every run of TARGET is deferred and uses no attempt."""
     until = optional_future_time(options.until, now=session.now(), field="until")
     async with session.connect() as client:
-        response = await client.open_breaker(_name(options.target), until=until, note=options.note)
+        response = await client.open_breaker(
+            _name(options.target), tenant=options.for_tenant, until=until, note=options.note
+        )
     return _print(session, response)
 
 
@@ -87,7 +115,9 @@ async def force_closed(session: Session, options: BreakerForceOptions) -> ExitCo
     """Close a breaker by force, so that no run of TARGET is deferred after failures."""
     until = optional_future_time(options.until, now=session.now(), field="until")
     async with session.connect() as client:
-        response = await client.close_breaker(_name(options.target), until=until, note=options.note)
+        response = await client.close_breaker(
+            _name(options.target), tenant=options.for_tenant, until=until, note=options.note
+        )
     return _print(session, response)
 
 
@@ -95,7 +125,9 @@ async def force_closed(session: Session, options: BreakerForceOptions) -> ExitCo
 async def reset(session: Session, options: BreakerResetOptions) -> ExitCode:
     """Reset a forced breaker, so that the outcomes of attempts decide its state again."""
     async with session.connect() as client:
-        response = await client.reset_breaker(_name(options.target), note=options.note)
+        response = await client.reset_breaker(
+            _name(options.target), tenant=options.for_tenant, note=options.note
+        )
     return _print(session, response)
 
 

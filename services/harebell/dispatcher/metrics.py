@@ -18,9 +18,9 @@ QUEUED_TICKETS: Final = Gauge(
 DEFERRED_TICKETS: Final = Gauge(
     "harebell_deferred_tickets", "Tickets that a gate of this dispatcher has deferred.", ["gate"]
 )
-BREAKERS: Final = Gauge("harebell_breakers", "Downstreams whose breaker is not closed.", ["state"])
+BREAKERS: Final = Gauge("harebell_breakers", "Breakers that are not closed.", ["state"])
 BREAKER_OPEN: Final = Gauge(
     "harebell_breaker_open",
-    "Downstream whose breaker is not closed, shown as 1 for at most 100 downstreams.",
+    "Downstream with a breaker that is not closed, shown as 1 for at most 100 downstreams.",
     ["downstream"],
 )

@@ -1,8 +1,9 @@
 """The dispatcher service: a delivery is acknowledged when all its tickets are published."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from harebell.bootstrap.process import run_until
@@ -22,6 +23,7 @@ from harebell.dispatcher.release.queue import (
     ReleaseQueue,
     decide_on_arrival,
 )
+from harebell.dispatcher.release.rates import RateGate, target_rates, tenant_rates
 from harebell.messaging.acknowledge import ABANDONED, Delivery, Outcome
 from harebell.messaging.consumer import ConcurrentWorker, Consumer
 from harebell.messaging.publisher import Publisher
@@ -137,7 +139,13 @@ async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
         breakers = BreakerRegistry(
             _breaker_config(settings), automatic=settings.breaker_mode == "auto"
         )
-        gates = Gates(breakers)
+        # These gates count released tickets, so the gate that counts none comes first.
+        rates = (
+            target_rates(settings.max_target_rate),
+            tenant_rates(lambda: context.policies.current),
+        )
+        gates = Gates(breakers, *rates)
+        _show_deferred(gates, rates, context.clock)
         sync = BreakerSync(context, breakers, gates)
         dispatcher = Dispatcher(
             context.publisher,
@@ -164,6 +172,17 @@ async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
             consuming=[consume()],
             background=[context.run(), sync.run(), dispatcher.run()],
         )
+
+
+def _show_deferred(gates: Gates, rates: Iterable[RateGate], clock: Clock) -> None:
+    for each in rates:
+        metrics.DEFERRED_TICKETS.labels(each.gate).set_function(
+            partial(_deferred_count, gates, each.gate, clock)
+        )
+
+
+def _deferred_count(gates: Gates, gate: str, clock: Clock) -> int:
+    return gates.deferred_count(gate, clock.now())
 
 
 def _breaker_config(settings: DispatcherSettings) -> BreakerConfig:

@@ -16,9 +16,12 @@ ADDITIVE_SHARE: Final = 0.25  # the longest additive jitter, as a part of the wa
 MAX_FAILED_PROBES: Final = 100  # of one replay number of a run; further failed probes count
 MAX_ERROR_LENGTH: Final = 1024  # characters of a stored failure message
 
+NO_WAIT: Final = timedelta(0)
+
 ATTEMPTS_EXHAUSTED: Final = "attempts_exhausted"
 LEASE_EXPIRED: Final = "lease_expired"
 EXPIRED: Final = "expired"
+TIMEOUT: Final = "timeout"  # the attempt did not end within the timeout of its schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +71,14 @@ def decide(
     expires_at: datetime | None = None,
     failed_probes: int = 0,
     is_failed_probe: bool = False,
+    min_wait: timedelta = NO_WAIT,
 ) -> Decision:
     """Return the next step after a failed attempt.
 
     `attempt` counts from 1 within one replay number, and `failed_probes` of the earlier attempts
     do not count for `max_attempts`. With `is_failed_probe`, this attempt does not count either.
     The wait grows with every attempt, so that other runs probe the downstream before this one.
-    `random_fraction` in [0, 1) sets the jitter.
+    `random_fraction` in [0, 1) sets the jitter. No wait is shorter than `min_wait`.
     """
     if failure.code == EXPIRED:
         return Expired()
@@ -83,8 +87,9 @@ def decide(
     if not is_failed_probe and attempt - failed_probes >= policy.max_attempts:
         return Dead(ATTEMPTS_EXHAUSTED)
     wait = backoff_wait(policy.backoff, attempt, random_fraction)
-    wait = max(wait, failure.retry_after or timedelta(0))
-    at = now if failure.immediate else ceil_ms(now + wait)
+    wait = NO_WAIT if failure.immediate else max(wait, failure.retry_after or NO_WAIT)
+    wait = max(wait, min_wait)
+    at = now if failure.immediate and not wait else ceil_ms(now + wait)
     if expires_at is not None and at >= expires_at:
         return Expired()
     return Retry(at)

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -12,6 +13,7 @@ import structlog
 
 from harebell.contract.errors import DatabaseUnavailable, Transient
 from harebell.contract.ids import RunKey
+from harebell.domain.retry import NO_WAIT
 from harebell.domain.run_states import AttemptCompletion, RunState
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun
@@ -42,6 +44,10 @@ CompletionQueue: TypeAlias = asyncio.Queue[CompletedAttempt]
 log = structlog.get_logger()
 
 
+def no_min_wait(tenant: str) -> None:  # required by the type
+    """Return None for every tenant."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Completer:
     """The queues of completed attempts, and the loops that record them.
@@ -54,6 +60,7 @@ class Completer:
     clock: Clock
     claimed_runs: ClaimedRuns
     start_guard: StartGuard
+    retry_min_wait: Callable[[str], timedelta | None] = no_min_wait  # of a tenant
     _successes: CompletionQueue = field(default_factory=asyncio.Queue)
     _failures: CompletionQueue = field(default_factory=asyncio.Queue)
     _overlap_restricted: CompletionQueue = field(default_factory=asyncio.Queue)
@@ -67,7 +74,12 @@ class Completer:
         """
         now = self.clock.now()
         decision = decide_next(
-            run, outcome, now, random_fraction=_random_fraction(), is_probe=is_probe
+            run,
+            outcome,
+            now,
+            random_fraction=_random_fraction(),
+            is_probe=is_probe,
+            min_wait=self.retry_min_wait(run.tenant) or NO_WAIT,
         )
         completed = completion_of(run, outcome, decision, now=now, is_probe=is_probe)
         self._queue_for(run, outcome).put_nowait((run, completed))

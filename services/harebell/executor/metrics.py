@@ -44,6 +44,10 @@ TARGET_SATURATED_TICKETS: Final = Counter(
     "harebell_target_saturated_tickets_total",
     "Tickets requeued because their target used its maximum share of the slots.",
 )
+TENANT_SATURATED_TICKETS: Final = Counter(
+    "harebell_tenant_saturated_tickets_total",
+    "Tickets requeued because their tenant used its maximum share of the slots.",
+)
 START_LATENESS: Final = Histogram(
     "harebell_start_lateness_seconds",
     "Delay of each start after its due time [s], observed when an attempt starts.",

@@ -73,7 +73,7 @@ class LanePipeline:
         self._lateness = metrics.START_LATENESS.labels(self.lane)
 
     async def receive(self, delivery: Delivery) -> Outcome:
-        """Requeue the tickets of saturated targets in a work batch and claim the other tickets.
+        """Requeue the tickets of saturated targets and tenants, and claim the other tickets.
 
         Acknowledge the delivery after the claim, because the leases then protect the runs.
         """
@@ -144,24 +144,31 @@ class LanePipeline:
         await self.starter.drain(seconds)
 
     def _parse(self, body: bytes) -> tuple[list[Ticket], list[TicketHeader]]:
-        """Return the tickets of a work batch, and apart from them those of saturated targets.
+        """Return the tickets of a work batch, and apart from them the saturated ones.
 
-        A ticket that must start before enough deferred runs of its target is not apart.
+        A ticket that must start before enough deferred runs of its target or of its tenant is not
+        apart.
         """
-        targets = self.starter.saturated_targets()
-        if not targets:
+        targets, tenants = self.starter.saturated_targets(), self.starter.saturated_tenants()
+        if not targets and not tenants:
             return decode_model(TICKET_BATCH, body), []
         saturated: list[TicketHeader] = []
         others: list[TicketHeader] = []
         for ticket in parse_ticket_headers(body):
-            least = targets.get(ticket.downstream)
-            is_requeued = least is not None and least <= start_rank(ticket.due_at, ticket.priority)
-            (saturated if is_requeued else others).append(ticket)
+            rank = start_rank(ticket.due_at, ticket.priority)
+            of_target, of_tenant = targets.get(ticket.downstream), tenants.get(ticket.tenant)
+            if of_tenant is not None and of_tenant <= rank:
+                metrics.TENANT_SATURATED_TICKETS.inc()
+                saturated.append(ticket)
+            elif of_target is not None and of_target <= rank:
+                metrics.TARGET_SATURATED_TICKETS.inc()
+                saturated.append(ticket)
+            else:
+                others.append(ticket)
         return decode_model(TICKET_BATCH, batch_body(others)), saturated
 
     async def _requeue(self, tickets: list[TicketHeader]) -> None:
-        """Send tickets through a delay queue, so that they delay no run of another target."""
-        metrics.TARGET_SATURATED_TICKETS.inc(len(tickets))
+        """Send tickets through a delay queue, so that they delay no other run."""
         lateness = self.clock.now() - min(ticket.due_at for ticket in tickets)
         ttl = requeue_ttl(lateness, random.random())  # noqa: S311  # the spread is no secret
         await self.publisher.publish_all(to_one_delay_queue(tickets, ttl))

@@ -26,6 +26,7 @@ from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
 from harebell.executor.running.stop_requests import StopRequestHandler
 from harebell.executor.running.target_bulkhead import TargetBulkhead
+from harebell.executor.running.tenant_bulkhead import TenantAttempts, TenantBulkhead
 from harebell.executor.running.timers import TimerFactory, best_timer, loop_timer
 from harebell.executor.targets.amqp import open_amqp
 from harebell.executor.targets.call import Targets
@@ -112,12 +113,14 @@ class Executor:
         holder = f"{settings.instance_id}-{secrets.token_hex(INSTANCE_BYTES)}"
         claimed_runs = ClaimedRuns()
         start_guard = StartGuard()
+        policies = context.policies
         completer = Completer(
             pool=pool,
             publisher=publisher,
             clock=clock,
             claimed_runs=claimed_runs,
             start_guard=start_guard,
+            retry_min_wait=lambda tenant: policies.current.of(tenant).quotas.retry_min_wait,
         )
         rate_limiter = RateLimiter(
             pool=pool, publisher=publisher, clock=clock, claimed_runs=claimed_runs
@@ -127,6 +130,9 @@ class Executor:
             Lane.NORMAL: settings.slots_normal,
             Lane.LOW: settings.slots_low,
         }
+        tenant_attempts = TenantAttempts(
+            quota=lambda tenant: policies.current.of(tenant).quotas.concurrent_runs
+        )
         starters = {
             lane: LaneStarter(
                 lane=lane,
@@ -134,6 +140,11 @@ class Executor:
                 steady_seconds=settings.lease.total_seconds(),
                 bulkhead=TargetBulkhead(
                     slots=slots_by_lane[lane], max_share=settings.max_target_share
+                ),
+                tenants=TenantBulkhead(
+                    slots=slots_by_lane[lane],
+                    max_share=settings.max_tenant_share,
+                    attempts=tenant_attempts,
                 ),
                 clock=clock,
                 completer=completer,

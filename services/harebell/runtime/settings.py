@@ -300,6 +300,8 @@ class DispatcherSettings(ServiceSettings):
     breaker_half_open_calls: Annotated[int, Field(ge=1, le=1_000)] = 3  # of each dispatcher
     # The wait for a snapshot from a ticker before the first release.
     breaker_startup_timeout: Duration = timedelta(seconds=10)
+    # Runs per second of all tenants for one target, of each dispatcher. None: no bound.
+    max_target_rate: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
 
 
 class ExecutorSettings(TargetSettings):
@@ -311,6 +313,8 @@ class ExecutorSettings(TargetSettings):
     slots_low: Annotated[int, Field(ge=1, le=10_000)] = 10
     # The share of a lane's slots for one target, so that a slow target leaves slots for others.
     max_target_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    # The share of a lane's slots for one tenant, so that a run of another tenant starts at once.
+    max_tenant_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     lease: Duration = timedelta(seconds=15)
     lease_critical: Annotated[Duration, Field(validate_default=True)] = timedelta(seconds=5)
     example_tasks: bool = False  # harebell.echo and harebell.sleep, for the local stack

@@ -1,5 +1,7 @@
 """The tables of the migrations as SQLAlchemy Core values, for cold reads."""
 
+from typing import Any
+
 from sqlalchemy import (
     Boolean,
     Column,
@@ -309,28 +311,52 @@ alert_posts = Table(  # alerts that the webhook has not confirmed, or confirmed 
     Column("delivered_at", _instant),  # null: not confirmed
 )
 
-breakers = Table(  # the downstreams whose breaker is open, half open or forced
+
+def _breaker_columns() -> tuple[Column[Any], ...]:
+    return (
+        Column(
+            "state", Text, nullable=False, server_default="closed"
+        ),  # the state that dispatchers measured
+        Column("since", _instant),  # null: no dispatcher has reported a state
+        Column("failed", Integer, nullable=False, server_default="0"),
+        Column("attempts", Integer, nullable=False, server_default="0"),
+        Column("reason", Text),  # of the last opening
+        Column("next_probe_at", _instant),  # of an open breaker
+        Column("forced", Text),  # open or closed, set by a person
+        Column("forced_at", _instant),
+        Column("forced_until", _instant),
+        Column("note", Text),
+        Column("actor", Text),
+    )
+
+
+breakers = Table(  # the breakers that hold all tenants: open, half open or forced
     "breakers",
     metadata,
     Column("downstream", Text, primary_key=True),
-    Column(
-        "state", Text, nullable=False, server_default="closed"
-    ),  # the state that dispatchers measured
-    Column("since", _instant),  # null: no dispatcher has reported a state
-    Column("failed", Integer, nullable=False, server_default="0"),
-    Column("attempts", Integer, nullable=False, server_default="0"),
-    Column("reason", Text),  # of the last opening
-    Column("next_probe_at", _instant),  # of an open breaker
-    Column("forced", Text),  # open or closed, set by a person
-    Column("forced_at", _instant),
-    Column("forced_until", _instant),
-    Column("note", Text),
-    Column("actor", Text),
+    *_breaker_columns(),
 )
 
-breaker_deferrals = Table(  # the times in which a breaker that was not closed deferred runs
+tenant_breakers = Table(  # the breakers that hold one tenant: open, half open or forced
+    "tenant_breakers",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("downstream", Text, primary_key=True),
+    *_breaker_columns(),
+)
+
+breaker_deferrals = Table(  # the times in which a breaker of all tenants deferred runs
     "breaker_deferrals",
     metadata,
+    Column("downstream", Text, primary_key=True),
+    Column("since", _instant, primary_key=True),
+    Column("until", _instant),  # null: the breaker still defers
+)
+
+tenant_breaker_deferrals = Table(  # the times in which a breaker of one tenant deferred its runs
+    "tenant_breaker_deferrals",
+    metadata,
+    Column("tenant", Text, primary_key=True),
     Column("downstream", Text, primary_key=True),
     Column("since", _instant, primary_key=True),
     Column("until", _instant),  # null: the breaker still defers

@@ -93,6 +93,8 @@ class BreakerRecorder:
             try:
                 await self._expire_forced()
                 await self.broadcast()
+                with translate_db_errors():
+                    await store.delete_forgotten(self.pool)
             except Transient as error:
                 log.warning("breaker broadcast failed", error=error.code, reason=error.reason)
             try:
@@ -155,12 +157,14 @@ class BreakerRecorder:
         forced, until = _forced_state(command)
         at = message.accepted_at
         downstream = current_name(command.downstream) or command.downstream
+        tenant = command.for_tenant
+        name = store.BreakerName(downstream, tenant)
         with translate_db_errors():
             if forced is not None:
-                await self._check_forced_count(downstream)
+                await self._check_forced_count(name)
             is_stored = await store.force(
                 self.pool,
-                downstream,
+                name,
                 forced,
                 at=at,
                 until=until,
@@ -168,23 +172,28 @@ class BreakerRecorder:
                 actor=message.actor,
             )
         if not is_stored:
-            return BreakerResponse(downstream=downstream, status="unchanged", until=until)
+            return BreakerResponse(
+                downstream=downstream, tenant=tenant, status="unchanged", until=until
+            )
         data = BreakerForcedEventData(
             downstream=downstream,
+            tenant=tenant,
             forced=forced,
             since=at,
             until=until,
             note=command.note,
             actor=message.actor,
-            text=_forced_text(downstream, forced, until=until, actor=message.actor),
+            text=_forced_text(name, forced, until=until, actor=message.actor),
         )
-        log.info("breaker forced", downstream=downstream, forced=forced, index=item.index)
+        log.info(
+            "breaker forced", tenant=tenant, downstream=downstream, forced=forced, index=item.index
+        )
         await publish_events(self.publisher, [_to_event(data, at)])
         status = "automatic" if forced is None else f"forced_{forced}"
-        return BreakerResponse(downstream=downstream, status=status, until=until)
+        return BreakerResponse(downstream=downstream, tenant=tenant, status=status, until=until)
 
-    async def _check_forced_count(self, downstream: str) -> None:
-        others = await store.count_other_forced(self.pool, downstream)
+    async def _check_forced_count(self, name: store.BreakerName) -> None:
+        others = await store.count_other_forced(self.pool, name)
         if others >= MAX_SNAPSHOT_BREAKERS:
             raise InvalidInput(
                 f"The number of other forced breakers must be below {MAX_SNAPSHOT_BREAKERS}, "
@@ -195,13 +204,13 @@ class BreakerRecorder:
     async def _expire_forced(self) -> None:
         with translate_db_errors():
             expired = await store.expire_forced(self.pool)
-            await store.delete_forgotten(self.pool)
         data = [
             BreakerForcedEventData(
                 downstream=row["downstream"],
+                tenant=row.get(store.TENANT),
                 since=row["forced_at"],
                 note=row["note"],
-                text=_forced_text(row["downstream"], None, until=None, actor=None),
+                text=_forced_text(store.name_of(row), None, until=None, actor=None),
             )
             for row in expired
         ]
@@ -229,10 +238,16 @@ def _forced_state(command: BreakerCommand) -> tuple[BreakerState | None, datetim
 
 
 def _forced_text(
-    downstream: str, forced: BreakerState | None, *, until: datetime | None, actor: str | None
+    name: store.BreakerName,
+    forced: BreakerState | None,
+    *,
+    until: datetime | None,
+    actor: str | None,
 ) -> str:
     """Return the change of a forced state and its effect on runs as sentences."""
-    subject, by = f"The circuit breaker of {downstream}", f" by {actor}" if actor else ""
+    owner = name.tenant or "all tenants"
+    subject = f"The circuit breaker of {name.downstream} for {owner}"
+    by = f" by {actor}" if actor else ""
     end = f" until {instant_text(until)}" if until else ""
     match forced:
         case None:
@@ -245,7 +260,7 @@ def _forced_text(
 
 def _to_event(data: BreakerForcedEventData, at: datetime) -> OutgoingEvent:
     verb = RESET_EVENT if data.forced is None else FORCED_EVENT
-    id_ = f"{data.downstream}/{at.isoformat()}"
-    tenant = amqp_names.OPERATIONS_TENANT
+    tenant = data.tenant or amqp_names.OPERATIONS_TENANT
+    id_ = f"{tenant}/{data.downstream}/{at.isoformat()}"
     event = make_event(tenant, verb, data, id_=id_, subject=data.downstream, at=at)
     return OutgoingEvent(tenant, verb, event)

@@ -44,13 +44,13 @@ def outcome(number: int, at: datetime, *, healthy: bool) -> dict[str, Any]:
         downstream=ECHO,
         healthy=healthy,
     )
-    return make_event("acme", "run.retrying", data, id_=str(number), subject=run.run_id, at=at)
+    return make_event("default", "run.retrying", data, id_=str(number), subject=run.run_id, at=at)
 
 
 async def publish_failures(rig: DispatcherRig, count: int) -> None:
     at = rig.clock.now()
     body = orjson.dumps([outcome(number, at, healthy=False) for number in range(count)])
-    await publish(rig, amqp_names.EVENTS, "acme.run.retrying", body, "run.retrying")
+    await publish(rig, amqp_names.EVENTS, "default.run.retrying", body, "run.retrying")
 
 
 async def publish_snapshot(rig: DispatcherRig, **fields: Any) -> None:
@@ -119,7 +119,7 @@ async def test_dispatcher_ignores_invalid_events_and_counts_the_others(rig: Disp
         await until_snapshot_requested(rig)
         before = await rig.count(BREAKERS.name)
         for body in (b"{", b"7", b"[1]", orjson.dumps([{"data": None}])):
-            await publish(rig, amqp_names.EVENTS, "acme.run.retrying", body, "run.retrying")
+            await publish(rig, amqp_names.EVENTS, "default.run.retrying", body, "run.retrying")
         await publish_failures(rig, 20)
         await until_true(lambda: new_messages(rig, before))
 

@@ -39,11 +39,15 @@ def schedule() -> Schedule:
     return ticker.schedule
 
 
-def deferred(schedule: Schedule, *ranges: tuple[float, float]) -> Waits:
+def deferred(schedule: Schedule, *ranges: tuple[float, float], tenant: str | None = None) -> Waits:
     """Return the deferrals of the downstream of the schedule, in seconds after nine."""
     downstream = downstream_of(schedule.definition_of(1).target)  # type: ignore[union-attr]  # version 1 exists
     return Waits(
-        {downstream: [BreakerDeferral(after(since), after(until)) for since, until in ranges]}
+        {
+            (tenant, downstream): [
+                BreakerDeferral(after(since), after(until)) for since, until in ranges
+            ]
+        }
     )
 
 
@@ -83,15 +87,24 @@ def test_retrying_run_is_not_stuck_while_a_breaker_defers_it(schedule: Schedule)
 
 
 def test_breaker_of_another_downstream_defers_no_run(schedule: Schedule) -> None:
-    waits = Waits({OTHER: [BreakerDeferral(NINE, NOW)]})
+    waits = Waits({(None, OTHER): [BreakerDeferral(NINE, NOW)]})
 
     assert is_stuck(schedule, run_row(NINE), waits)
+
+
+@pytest.mark.requirement("P5")
+def test_only_the_breaker_of_its_tenant_or_of_all_tenants_defers_a_run(schedule: Schedule) -> None:
+    run = run_row(NINE)
+
+    assert is_stuck(schedule, run, deferred(schedule, (0, 300), tenant="another"))
+    assert not is_stuck(schedule, run, deferred(schedule, (0, 300), tenant=run.tenant))
+    assert not is_stuck(schedule, run, deferred(schedule, (0, 300)))
 
 
 def test_edited_target_of_a_run_decides_about_its_breaker(schedule: Schedule) -> None:
     edited = run_row(NINE, target=orjson.dumps(AGAIN).decode())
 
-    assert not is_stuck(schedule, edited, Waits({OTHER: [BreakerDeferral(NINE, NOW)]}))
+    assert not is_stuck(schedule, edited, Waits({(None, OTHER): [BreakerDeferral(NINE, NOW)]}))
     assert is_stuck(schedule, edited, deferred(schedule, (0, 300)))
 
 
@@ -188,6 +201,7 @@ def test_resumed_schedule_is_stuck_by_the_time_of_its_command(
 def breaker(**columns: Any) -> BreakerRow:
     """A measured breaker that opened at nine, with other values for the given columns."""
     row = BreakerRow(
+        tenant=None,
         downstream=OTHER,
         state=OPEN,
         since=NINE,

@@ -1,4 +1,4 @@
-"""`harebell breaker`: every request belongs to the operations tenant."""
+"""`harebell breaker`: every request except `list --own` belongs to the operations tenant."""
 
 from typing import Any
 
@@ -30,6 +30,14 @@ def test_breaker_list_prints_each_breaker(cli: CommandLine, broker: FakeBroker) 
     assert (broker.requests[0].tenant, broker.requests[0].verb) == ("harebell", "breaker.list")
 
 
+def test_breaker_list_with_own_asks_for_the_breakers_of_the_tenant(
+    cli: CommandLine, broker: FakeBroker
+) -> None:
+    cli("--tenant", "acme", "breaker", "list", "--own")
+
+    assert (broker.requests[0].tenant, broker.requests[0].verb) == ("acme", "breaker.list")
+
+
 def test_breaker_list_exits_with_no_match_when_no_breaker_exists(cli: CommandLine) -> None:
     assert cli("breaker", "list").exit_code == 3
 
@@ -50,6 +58,9 @@ def test_breaker_list_exits_with_no_match_when_no_breaker_exists(cli: CommandLin
             {"until": "2026-12-01T00:00:00Z"},
         ),
         (["reset", HOST, "--note", "done"], "breaker.reset", {"note": "done"}),
+        (["open", HOST, "--for-tenant", "acme"], "breaker.open", {"for_tenant": "acme"}),
+        (["close", HOST, "--for-tenant", "acme"], "breaker.close", {"for_tenant": "acme"}),
+        (["reset", HOST, "--for-tenant", "acme"], "breaker.reset", {"for_tenant": "acme"}),
     ],
 )
 def test_breaker_command_sends_its_fields_and_prints_the_response(

@@ -214,3 +214,21 @@ def test_retry_time_keeps_its_precision_in_a_ticket() -> None:
 
     assert isinstance(decided, Retry)
     assert parse_instant(instant_text(decided.at)) - now >= timedelta(seconds=1)
+
+
+@pytest.mark.requirement("P6")
+def test_no_wait_is_shorter_than_the_minimum_of_the_tenant() -> None:
+    no_backoff = RetryPolicy(
+        max_attempts=1_000,
+        backoff=Backoff.model_validate({"base": "0s", "cap": "0s", "jitter": "none"}),
+    )
+    lost = Failure("lease_expired", "The lease expired.", immediate=True)
+    floor = timedelta(milliseconds=100)
+
+    def retry(policy: RetryPolicy, failure: Failure) -> Decision:
+        return decide(policy, 1, failure, now=NINE, random_fraction=0.5, min_wait=floor)
+
+    assert retry(no_backoff, FAILED) == Retry(after(0.1))
+    assert retry(no_backoff, lost) == Retry(after(0.1))
+    assert retry(POLICY, FAILED) == Retry(after(1))
+    assert decide(no_backoff, 1, FAILED, now=NINE, random_fraction=0.5) == Retry(NINE)

@@ -18,11 +18,19 @@ from harebell.domain.retry import (
 )
 from harebell.domain.run_states import RunState
 from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.executor.model.completion import completion_of, decide_next, is_healthy
+from harebell.executor.model.completion import (
+    MIN_HEALTH_TIMEOUT,
+    completion_of,
+    decide_next,
+    is_healthy,
+)
 from harebell.executor.targets.attempt import Success, TargetOutcome
 from harebell.executor.targets.http_response import outcome_of
 from harebell.messaging.topology.delay_queues import LONGEST_DELAY
 
+HALF_A_MINUTE = timedelta(seconds=30)
+CONNECT_FAILED = Failure("connect_failed", "The connection failed.")
+TIMED_OUT = Failure("timeout", "The attempt did not end in time.")
 FAILED = Failure("http_error", "HTTP 500", http_status=500)
 
 
@@ -126,13 +134,22 @@ def test_downstream_is_unhealthy_only_when_its_status_is_retryable(
 ) -> None:
     outcome = outcome_of(status, {}, None)
 
-    assert is_healthy(outcome) is healthy
+    assert is_healthy(outcome, HALF_A_MINUTE) is healthy
 
 
 @pytest.mark.requirement("S113")
 def test_downstream_is_unhealthy_when_it_does_not_answer() -> None:
-    assert is_healthy(Failure("connect_failed", "The connection failed.")) is False
-    assert is_healthy(Failure("timeout", "The attempt did not end within 30 s.")) is False
+    assert is_healthy(CONNECT_FAILED, HALF_A_MINUTE) is False
+    assert is_healthy(TIMED_OUT, HALF_A_MINUTE) is False
+
+
+@pytest.mark.requirement("P5")
+def test_timeout_below_five_seconds_shows_nothing_about_the_downstream() -> None:
+    below = MIN_HEALTH_TIMEOUT - timedelta(milliseconds=1)
+
+    assert is_healthy(TIMED_OUT, below) is None
+    assert is_healthy(TIMED_OUT, MIN_HEALTH_TIMEOUT) is False
+    assert is_healthy(CONNECT_FAILED, below) is False
 
 
 @pytest.mark.requirement("S113")
@@ -140,13 +157,13 @@ def test_health_is_unknown_when_no_request_was_sent() -> None:
     expired = Failure(EXPIRED, "The expiry time of the run has passed.", retryable=False)
     private = Failure("private_address", "The address is private.", retryable=False)
 
-    assert is_healthy(expired) is None
-    assert is_healthy(private) is None
+    assert is_healthy(expired, HALF_A_MINUTE) is None
+    assert is_healthy(private, HALF_A_MINUTE) is None
 
 
 @pytest.mark.requirement("S113")
 def test_downstream_is_healthy_after_a_success_without_a_status() -> None:
-    assert is_healthy(Success()) is True
+    assert is_healthy(Success(), HALF_A_MINUTE) is True
 
 
 @pytest.mark.requirement("S113")

@@ -108,13 +108,13 @@ def test_deferred_runs_delay_no_other_run_and_resume_in_order() -> None:
     queue.push(other)
 
     assert (len(queue), queue.next_due()) == (1, other.ticket.due_at)
-    assert queue.deferred_counts() == {first.downstream: 2}
+    assert queue.of_targets.counts() == {first.downstream: 2}
     queue.resume(first.downstream)
     assert queue.pop(lambda: after(1)) == first
     assert set(queue.waiting()) == {second, other}
     assert queue.remove_keys({second.key}) == [second]
     queue.resume(first.downstream)
-    assert queue.deferred_counts() == {}
+    assert queue.of_targets.counts() == {}
 
 
 @pytest.mark.requirement("S21", "S43")
@@ -126,7 +126,7 @@ def test_deferred_runs_resume_by_start_rank() -> None:
     queue = StartQueue()
     for run in (low, late, high):
         queue.defer(run)
-    ranks = [queue.deferred_rank(low.downstream, position) for position in range(3)]
+    ranks = [queue.of_targets.rank(low.downstream, position) for position in range(3)]
 
     resumed = []
     for _ in range(3):

@@ -147,7 +147,7 @@ async def test_deferred_runs_start_when_eager_attempts_end_at_once() -> None:
         lane.task.released.set()  # from now on each attempt ends in `create_task`
         await lane.wait_for(40, lane.completed)
 
-    assert lane.starter.queue.deferred_counts() == {}
+    assert lane.starter.queue.of_targets.counts() == {}
 
 
 class CountingStartQueue(StartQueue):
@@ -286,7 +286,7 @@ async def test_lane_claims_no_ticket_of_a_target_with_the_most_deferred_runs() -
     async with lane.running():
         lane.starter.add([lane.claimed(number, priority=4) for number in range(count + 10)])
         async with asyncio.timeout(TIMEOUT):
-            while sum(lane.starter.queue.deferred_counts().values()) < count:  # noqa: ASYNC110  # no event
+            while sum(lane.starter.queue.of_targets.counts().values()) < count:  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0)
         saturated = lane.starter.saturated_targets()
         lane.task.released.set()

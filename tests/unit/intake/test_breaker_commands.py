@@ -7,9 +7,8 @@ import orjson
 import pytest
 
 from harebell.contract.errors import NotAllowed
-from harebell.intake.commands.check import CheckResult, IncomingRequest, check
+from harebell.intake.commands.check import CheckResult, IncomingRequest, check, check_operations
 from harebell.intake.commands.publish import accepted_commands_message
-from harebell.intake.queries.parse import parse_query
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 OPEN = {"downstream": "acme.example:443"}
@@ -60,6 +59,16 @@ def test_breaker_command_is_rejected_when_a_field_is_invalid(body: Any, code: st
 
 
 @pytest.mark.requirement("S113")
-def test_breaker_list_is_rejected_when_a_tenant_requests_it() -> None:
+def test_breaker_command_is_rejected_when_a_tenant_gives_it() -> None:
     with pytest.raises(NotAllowed):
-        parse_query("acme", "breaker.list", b"{}")
+        check_operations("acme", "breaker.open")
+
+
+@pytest.mark.requirement("P5")
+def test_breaker_command_may_name_the_tenant_that_it_concerns() -> None:
+    (accepted,) = checked({**OPEN, "for_tenant": "acme"}).accepted.items
+    (rejected,) = checked({**OPEN, "for_tenant": "Acme Inc"}).rejections
+
+    assert accepted.body is not None
+    assert accepted.body["for_tenant"] == "acme"
+    assert rejected.response.error.field == "for_tenant"

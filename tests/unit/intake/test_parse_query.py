@@ -14,7 +14,7 @@ def test_intake_parses_each_query_that_the_contract_routes_to_it() -> None:
 
 
 def test_parser_returns_the_query_of_the_contract() -> None:
-    query = parse_query("acme", "run.list", b'{"key": "daily", "limit": 7}')
+    query = parse_query("run.list", b'{"key": "daily", "limit": 7}')
 
     assert query == RunList(key="daily", limit=7)
 
@@ -34,7 +34,7 @@ def test_parser_rejects_an_invalid_query_with_its_field(
     verb: str, body: bytes, code: str, field: str | None
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_query("acme", verb, body)
+        parse_query(verb, body)
 
     assert (caught.value.code, caught.value.field) == (code, field)
     assert caught.value.reason.endswith(".")

@@ -30,7 +30,7 @@ def find_late(
     expected = _expected_start(version, run, started_at)
     if started_at - expected <= window.late_after:
         return
-    delay = waits.delay(schedule.downstream_of(run), expected, started_at)
+    delay = waits.delay(schedule.downstream_of(run), expected, started_at, tenant=run.tenant)
     if delay > window.late_after:
         text = f"The first attempt started {started_at - expected} late."
         yield schedule.finding(FindingKind.LATE, text, run.scheduled_for)
@@ -56,7 +56,9 @@ def find_stuck(
     elif run.reason == Reason.WAITING_FOR_OVERLAP:
         yield from _find_unneeded_wait(schedule, run, window, waits=waits)
     elif run.expected_at < bound:
-        delay = waits.delay(schedule.downstream_of(run), run.expected_at, window.now)
+        delay = waits.delay(
+            schedule.downstream_of(run), run.expected_at, window.now, tenant=run.tenant
+        )
         if delay > window.late_after:
             text = f"The run is {run.state} and has been due since {run.expected_at}."
             yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
@@ -73,7 +75,8 @@ def _find_unneeded_wait(
     if overlap.is_occupied:
         return
     free_since = max(run.next_attempt_at or run.due_at, overlap.free_since or run.due_at)
-    if waits.delay(schedule.downstream_of(run), free_since, window.now) > window.late_after:
+    delay = waits.delay(schedule.downstream_of(run), free_since, window.now, tenant=run.tenant)
+    if delay > window.late_after:
         text = f"The run waits for an overlap slot, which has been free since {free_since}."
         yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
 

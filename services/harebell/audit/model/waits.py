@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final
 from uuid import UUID
 
@@ -23,8 +24,9 @@ class BreakerDeferral:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerRow:
-    """A row of `breakers`, with the start of its deferral that has no recorded end."""
+    """A row of a table of breakers, with the start of its deferral that has no recorded end."""
 
+    tenant: str | None  # None: the breaker of all tenants
     downstream: str
     state: BreakerState
     since: datetime | None
@@ -75,18 +77,28 @@ NO_OVERLAP: Final = OverlapWait(is_occupied=False, free_since=None)
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The deferrals of each downstream, and the overlap slots of each schedule."""
+    """The deferrals by the breaker of each tenant and of all tenants, and the overlap slots.
 
-    deferrals: Mapping[str, Sequence[BreakerDeferral]] = field(default_factory=dict)
+    The key of a deferral is the tenant, or None for all tenants, and the downstream. The key of an
+    overlap slot is its schedule.
+    """
+
+    deferrals: Mapping[tuple[str | None, str], Sequence[BreakerDeferral]] = field(
+        default_factory=dict
+    )
     overlaps: Mapping[UUID, OverlapWait] = field(default_factory=dict)
 
-    def delay(self, downstream: str, expected: datetime, until: datetime) -> timedelta:
+    def delay(
+        self, downstream: str, expected: datetime, until: datetime, *, tenant: str
+    ) -> timedelta:
         """Return the time from `expected` to `until` in which no breaker deferred the run.
 
         A deferred run leaves within `RELEASE_TIME` after the end of the deferral.
         """
         delay, cursor = timedelta(0), expected
-        for each in sorted(self.deferrals.get(downstream, ()), key=lambda each: each.since):
+        keys = (None, downstream), (tenant, downstream)
+        deferrals = chain.from_iterable(self.deferrals.get(key, ()) for key in keys)
+        for each in sorted(deferrals, key=lambda each: each.since):
             delay += max(min(each.since, until) - cursor, timedelta(0))
             cursor = max(cursor, each.until + RELEASE_TIME)
         return delay + max(until - cursor, timedelta(0))

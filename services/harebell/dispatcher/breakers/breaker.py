@@ -69,7 +69,7 @@ class FailureWindow:
 
 @dataclass(slots=True, kw_only=True)
 class Breaker:
-    """The breaker of one downstream.
+    """The breaker of one downstream, for one tenant or for all tenants.
 
     Each transition has its own time `since`, which is later than the time of the one before.
     `failed` and `attempts` are the counts at the last opening, and `reason` is its reason.
@@ -99,7 +99,7 @@ class Breaker:
                 self._count_consecutive(now, healthy=healthy)
                 self._evaluate_counts(now)
             case BreakerState.HALF_OPEN if not healthy:
-                self._open(now, BreakerReason.PROBE_FAILED, failed=1, attempts=self._succeeded + 1)
+                self.open(now, BreakerReason.PROBE_FAILED, failed=1, attempts=self._succeeded + 1)
             case BreakerState.HALF_OPEN:
                 self._succeeded += 1
                 if self._succeeded >= self.config.half_open_calls:
@@ -126,6 +126,11 @@ class Breaker:
             return PROBE_INTERVAL
         self._probes += 1
         return None
+
+    def open(self, now: datetime, reason: BreakerReason, *, failed: int, attempts: int) -> None:
+        """Open the breaker for a reason, with the counts that explain it."""
+        self.failed, self.attempts, self.reason = failed, attempts, reason
+        self._change_state(BreakerState.OPEN, now)
 
     def next_probe_at(self) -> datetime | None:
         """Return the earliest time of the next probe of an open breaker."""
@@ -169,14 +174,10 @@ class Breaker:
         limit = self.config.consecutive_failures
         if attempts >= self.config.min_calls:
             if failed >= self.config.failure_ratio * attempts:
-                self._open(now, BreakerReason.FAILURE_RATIO, failed=failed, attempts=attempts)
+                self.open(now, BreakerReason.FAILURE_RATIO, failed=failed, attempts=attempts)
         elif limit and self._consecutive >= limit:
             count = self._consecutive
-            self._open(now, BreakerReason.CONSECUTIVE_FAILURES, failed=count, attempts=count)
-
-    def _open(self, now: datetime, reason: BreakerReason, *, failed: int, attempts: int) -> None:
-        self.failed, self.attempts, self.reason = failed, attempts, reason
-        self._change_state(BreakerState.OPEN, now)
+            self.open(now, BreakerReason.CONSECUTIVE_FAILURES, failed=count, attempts=count)
 
     def _change_state(self, state: BreakerState, now: datetime) -> None:
         self.state = state

@@ -11,9 +11,13 @@ from harebell.domain.time_text import clock_text
 _MINUTE: Final = timedelta(minutes=1)
 
 
-def describe_transition(downstream: str, breaker: Breaker) -> str:
-    """Return what happened to the breaker, what follows for runs, and when the next probe is."""
-    subject, since = f"The circuit breaker of {downstream}", breaker.since
+def describe_transition(downstream: str, breaker: Breaker, *, tenant: str | None = None) -> str:
+    """Return what happened to the breaker, what follows for runs, and when the next probe is.
+
+    Without `tenant` the breaker is that of all tenants.
+    """
+    owner = "all tenants" if tenant is None else tenant
+    subject, since = f"The circuit breaker of {downstream} for {owner}", breaker.since
     at = clock_text(since, now=since)
     match breaker.state:
         case BreakerState.OPEN:
@@ -44,6 +48,8 @@ def _cause(breaker: Breaker) -> str:
             return f": the last {breaker.failed} attempts failed"
         case BreakerReason.PROBE_FAILED:
             return " again: a probe failed"
+        case BreakerReason.SEVERAL_TENANTS:
+            return f": the breakers of {breaker.failed} tenants are open"
         case None:
             return ""
         case _:

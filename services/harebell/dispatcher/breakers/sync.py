@@ -2,6 +2,9 @@
 
 import asyncio
 import secrets
+from collections.abc import Iterable
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Final
 
 import structlog
@@ -23,7 +26,7 @@ from harebell.contract.events import Event, make_event
 from harebell.contract.json_codec import decode_model, decode_trusted, encode, list_adapter
 from harebell.contract.message import parse
 from harebell.dispatcher import metrics
-from harebell.dispatcher.breakers.registry import BREAKER_GATE, BreakerRegistry
+from harebell.dispatcher.breakers.registry import BREAKER_GATE, BreakerKey, BreakerRegistry
 from harebell.dispatcher.release.gates import Gates
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.exclusive_consumer import ExclusiveQueue, consume_exclusively
@@ -39,6 +42,7 @@ from harebell.runtime.clock import Clock
 PUBLISH_INTERVAL: Final = 0.2  # seconds between two publications of transitions
 PRUNE_INTERVAL: Final = 5.0  # seconds
 MAX_LABELS: Final = 100  # downstreams that are label values, of those that are not closed
+MAX_TENANT_LABELS: Final = 10  # of them of one tenant, so that no tenant hides the others
 MAX_QUEUED_OUTCOMES: Final = 10_000  # messages in the control queue, which drops the oldest
 INSTANCE_BYTES: Final = 4
 
@@ -131,22 +135,23 @@ class BreakerSync:
             self._breakers.apply_snapshot(decode_model(_SNAPSHOT, message.body))
             self._has_snapshot.set()
             return
-        _, verb = split_key(message.routing_key or "")
+        tenant, verb = split_key(message.routing_key or "")
         if verb in ATTEMPT_EVENTS:
-            self._record_outcomes(verb, message.body)
+            self._record_outcomes(tenant, verb, message.body)
         elif verb in EVENT_OF_STATE.values():
             for each in decode_model(_EVENTS, message.body):
                 self._breakers.apply_event(parse(BreakerEventData, each.data))
 
-    def _record_outcomes(self, verb: str, body: bytes) -> None:
-        """Read two fields of each event. Skip successes while no downstream fails."""
+    def _record_outcomes(self, tenant: str, verb: str, body: bytes) -> None:
+        """Read two fields of each event of a tenant. Skip successes while no downstream fails."""
         if verb == SUCCEEDED and not self._breakers.needs_successes:
             return
         now = self._clock.now()
         try:
             for data in [each["data"] for each in decode_trusted(body)]:
                 if (healthy := data.get("healthy")) is not None:
-                    self._breakers.record_outcome(data["downstream"], now, healthy=healthy)
+                    key = BreakerKey(tenant, data["downstream"])
+                    self._breakers.record_outcome(key, now, healthy=healthy)
         except (AttributeError, KeyError, TypeError) as error:
             reason = f"The body must be an array of run events: {error}."
             raise InvalidInput(reason) from None
@@ -156,7 +161,12 @@ class BreakerSync:
             await asyncio.sleep(PUBLISH_INTERVAL)
             if transitions := self._breakers.take_unpublished():
                 for each in transitions:
-                    log.warning("breaker changed", downstream=each.downstream, state=each.state)
+                    log.warning(
+                        "breaker changed",
+                        tenant=each.tenant,
+                        downstream=each.downstream,
+                        state=each.state,
+                    )
                 await publish_events(self._context.publisher, map(_to_event, transitions))
 
     async def _prune(self) -> None:
@@ -166,26 +176,35 @@ class BreakerSync:
             self._breakers.prune(now)
             self._update_metrics(dict(self._breakers.not_closed(now)))
 
-    def _update_metrics(self, not_closed: dict[str, BreakerState]) -> None:
+    def _update_metrics(self, not_closed: dict[BreakerKey, BreakerState]) -> None:
         """Set the gauges. A closed breaker has no series, which bounds their number."""
         for state in (BreakerState.OPEN, BreakerState.HALF_OPEN):
             metrics.BREAKERS.labels(state).set(sum(each is state for each in not_closed.values()))
-        labels = sorted(not_closed)[:MAX_LABELS]
-        for name in self._labels.difference(labels):
+        labels = label_values(not_closed)
+        for name in self._labels - labels:
             metrics.BREAKER_OPEN.remove(name)
         for name in labels:
             metrics.BREAKER_OPEN.labels(name).set(1)
-        self._labels = set(labels)
+        self._labels = labels
+
+
+def label_values(not_closed: Iterable[BreakerKey]) -> set[str]:
+    """Return the downstreams that have a series, at most MAX_TENANT_LABELS of one tenant."""
+    by_tenant = groupby(sorted(not_closed), key=attrgetter("tenant"))
+    few = (key.downstream for _, keys in by_tenant for key in islice(keys, MAX_TENANT_LABELS))
+    return set(islice(dict.fromkeys(few), MAX_LABELS))
 
 
 def _to_event(data: BreakerEventData) -> OutgoingEvent:
+    """Return the event for the tenant concerned, or for the operators if all tenants are."""
     verb = EVENT_OF_STATE[data.state]
+    tenant = data.tenant or amqp_names.OPERATIONS_TENANT
     event = make_event(
-        amqp_names.OPERATIONS_TENANT,
+        tenant,
         verb,
         data,
-        id_=f"{data.downstream}/{data.since.isoformat()}",
+        id_=f"{tenant}/{data.downstream}/{data.since.isoformat()}",
         subject=data.downstream,
         at=data.since,
     )
-    return OutgoingEvent(amqp_names.OPERATIONS_TENANT, verb, event)
+    return OutgoingEvent(tenant, verb, event)

@@ -33,7 +33,10 @@ GROUP BY 1, 2, 3 ORDER BY runs DESC LIMIT $2
 """
 _BREAKERS: Final = """
 SELECT downstream, state, next_probe_at, forced, forced_until FROM breakers
-WHERE downstream = ANY($1::text[])
+WHERE downstream = ANY($1::text[]) AND coalesce(forced, state) <> 'closed'
+UNION ALL
+SELECT downstream, state, next_probe_at, forced, forced_until FROM tenant_breakers
+WHERE downstream = ANY($1::text[]) AND tenant = $2 AND coalesce(forced, state) <> 'closed'
 """
 
 
@@ -46,7 +49,7 @@ async def find_wait(connection: asyncpg.Connection, row: Mapping[str, Any]) -> R
     if needs_waiting_runs(job):
         for found in await connection.fetch(_WAITING_TARGETS, job.id, MAX_TARGETS, job.tenant):
             waiting_runs[_downstream(found)] += found["runs"]
-        for found in await connection.fetch(_BREAKERS, list(waiting_runs)):
+        for found in await connection.fetch(_BREAKERS, list(waiting_runs), row["tenant"]):
             name, *columns = found.items()
             breakers[name[1]] = StoredBreaker(**dict(columns))
     return wait_of(job, row["now"], waiting_runs=waiting_runs, breakers=breakers)

@@ -36,6 +36,10 @@ class ClaimedRun:
         return self.ticket.downstream
 
     @property
+    def tenant(self) -> str:
+        return self.ticket.run_spec.tenant
+
+    @property
     def lease_ends(self) -> float:
         return self.renewed_at + self.lease
 

@@ -1,10 +1,10 @@
 """The completion of an attempt: the decision about the next step, and the record to store."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from harebell.contract.errors import SecretMissing, SigningKeyInvalid
-from harebell.domain.retry import Decision, Failure, decide, is_uncounted
+from harebell.domain.retry import NO_WAIT, TIMEOUT, Decision, Failure, decide, is_uncounted
 from harebell.domain.run_states import FAILED, SUCCEEDED, AttemptCompletion, RunState, state_after
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.targets.attempt import AttemptOutcome, Stopped, Success
@@ -12,6 +12,8 @@ from harebell.messaging.topology.delay_queues import LONGEST_DELAY, Tier, route
 
 CANCELLED: Final = "cancelled"  # the outcome of a stopped attempt
 _BEFORE_CALL: Final = (SecretMissing.code, SecretMissing.invalid_code, SigningKeyInvalid.code)
+# The shortest timeout whose expiry counts as a failure of the downstream. Users choose the timeout.
+MIN_HEALTH_TIMEOUT: Final = timedelta(seconds=5)
 
 
 def is_failed_probe(run: ClaimedRun, outcome: AttemptOutcome, *, is_probe: bool) -> bool:
@@ -26,6 +28,7 @@ def decide_next(
     *,
     random_fraction: float,
     is_probe: bool = False,
+    min_wait: timedelta = NO_WAIT,
 ) -> Decision | None:
     """Return the next step after an attempt. Return None after a success or a stop request."""
     if isinstance(outcome, Success | Stopped):
@@ -40,6 +43,7 @@ def decide_next(
         expires_at=ticket.expires_at,
         failed_probes=run.failed_probes,
         is_failed_probe=is_failed_probe(run, outcome, is_probe=is_probe),
+        min_wait=min_wait,
     )
 
 
@@ -84,19 +88,22 @@ def completion_of(
         error=None if failure is None else failure.message,
         http_status=outcome.status if isinstance(outcome, Success) else outcome.http_status,
         result=outcome.result if isinstance(outcome, Success) else None,
-        healthy=is_healthy(outcome),
+        healthy=is_healthy(outcome, run.ticket.run_spec.timeout),
         is_failed_probe=is_failed_probe(run, outcome, is_probe=is_probe),
     )
 
 
-def is_healthy(outcome: Success | Failure) -> bool | None:
-    """Return whether the downstream answered. Return None if no request may have reached it.
+def is_healthy(outcome: Success | Failure, timeout: timedelta = MIN_HEALTH_TIMEOUT) -> bool | None:
+    """Return whether the downstream answered. Return None if the attempt shows nothing about it.
 
-    A rejected request is an answer, so the downstream is healthy.
+    A rejected request is an answer, so the downstream is healthy. An attempt whose timeout is below
+    MIN_HEALTH_TIMEOUT shows nothing when it times out, because its schedule was too impatient.
     """
     if isinstance(outcome, Success):
         return True
     if outcome.code in _BEFORE_CALL:
+        return None
+    if outcome.code == TIMEOUT and timeout < MIN_HEALTH_TIMEOUT:
         return None
     if outcome.retryable:
         return False

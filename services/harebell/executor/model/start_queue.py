@@ -1,7 +1,7 @@
 """The start queue: claimed runs of one lane until their start."""
 
 from bisect import insort
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from datetime import datetime
 from itertools import chain, count
 from typing import Final, TypeAlias
@@ -26,17 +26,58 @@ def min_sleep(waiting: int) -> float:
 _Deferred: TypeAlias = tuple[datetime, int, ClaimedRun]
 
 
+class DeferredRuns:
+    """Due runs that wait apart from the queue, by the name of what they wait for.
+
+    All of them are due, so their order is the start rank.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, list[_Deferred]] = {}  # sorted
+        self._deferrals = count()
+
+    def __iter__(self) -> Iterator[ClaimedRun]:
+        entries = chain.from_iterable(self._entries.values())
+        return (run for _, _, run in entries)
+
+    def add(self, name: str, run: ClaimedRun) -> None:
+        rank = start_rank(run.ticket.due_at, run.ticket.priority)
+        insort(self._entries.setdefault(name, []), (rank, next(self._deferrals), run))
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of deferred runs by name."""
+        return {name: len(entries) for name, entries in self._entries.items()}
+
+    def rank(self, name: str, position: int) -> datetime:
+        """Return the start rank of the deferred run at this position, counted from 0."""
+        return self._entries[name][position][0]
+
+    def pop(self, name: str) -> ClaimedRun | None:
+        """Remove and return the first deferred run of the name, or None."""
+        if entries := self._entries.get(name):
+            return entries.pop(0)[-1]
+        self._entries.pop(name, None)
+        return None
+
+    def remove_keys(self, keys: Container[RunKey]) -> list[ClaimedRun]:
+        """Remove and return the runs with these keys."""
+        removed = [run for run in self if run.key in keys]
+        for entries in self._entries.values():
+            entries[:] = [entry for entry in entries if entry[-1].key not in keys]
+        return removed
+
+
 class StartQueue(PriorityQueue[ClaimedRun]):
     """A queue of claimed runs, in the order of starts. Its length excludes the deferred runs.
 
-    The runs of a target that uses its share of the slots are deferred to a list of their own. They
-    therefore delay no run of another target. All of them are due, so their order is the start rank.
+    The runs of a target or of a tenant that uses its share of the slots are deferred to a list of
+    their own. They therefore delay no run of another target or tenant.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._deferred: dict[str, list[_Deferred]] = {}  # sorted, by downstream
-        self._deferrals = count()
+        self.of_targets = DeferredRuns()
+        self.of_tenants = DeferredRuns()
 
     def push(self, run: ClaimedRun) -> None:
         ticket = run.ticket
@@ -44,33 +85,27 @@ class StartQueue(PriorityQueue[ClaimedRun]):
 
     def defer(self, run: ClaimedRun) -> None:
         """Add the due run to the deferred runs of its downstream."""
-        rank = start_rank(run.ticket.due_at, run.ticket.priority)
-        insort(self._deferred.setdefault(run.downstream, []), (rank, next(self._deferrals), run))
+        self.of_targets.add(run.downstream, run)
 
-    def deferred_counts(self) -> dict[str, int]:
-        """Return the number of deferred runs by downstream."""
-        return {downstream: len(entries) for downstream, entries in self._deferred.items()}
-
-    def deferred_rank(self, downstream: str, position: int) -> datetime:
-        """Return the start rank of the deferred run at this position, counted from 0."""
-        return self._deferred[downstream][position][0]
+    def defer_tenant(self, run: ClaimedRun) -> None:
+        """Add the due run to the deferred runs of its tenant."""
+        self.of_tenants.add(run.tenant, run)
 
     def resume(self, downstream: str) -> None:
         """Move the first deferred run of the downstream back to the queue."""
-        if entries := self._deferred.get(downstream):
-            self.push(entries.pop(0)[-1])
-        else:
-            self._deferred.pop(downstream, None)
+        if (run := self.of_targets.pop(downstream)) is not None:
+            self.push(run)
+
+    def resume_tenant(self, tenant: str) -> None:
+        """Move the first deferred run of the tenant back to the queue."""
+        if (run := self.of_tenants.pop(tenant)) is not None:
+            self.push(run)
 
     def waiting(self) -> list[ClaimedRun]:
         """Return all runs, including the deferred runs."""
-        deferred = chain.from_iterable(self._deferred.values())
-        return [*self, *(run for _, _, run in deferred)]
+        return [*self, *self.of_targets, *self.of_tenants]
 
     def remove_keys(self, keys: Container[RunKey]) -> list[ClaimedRun]:
         """Remove and return the runs with these keys, including deferred runs."""
         removed = self.remove(lambda run: run.key in keys)
-        for entries in self._deferred.values():
-            removed += [run for _, _, run in entries if run.key in keys]
-            entries[:] = [entry for entry in entries if entry[-1].key not in keys]
-        return removed
+        return removed + self.of_targets.remove_keys(keys) + self.of_tenants.remove_keys(keys)

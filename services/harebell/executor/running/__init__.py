@@ -5,6 +5,7 @@
 * timers            timers that wake a lane
 * start_guard       blocking work between two starts
 * target_bulkhead   the share of the slots that one target may use
+* tenant_bulkhead   the share of the slots that one tenant may use, and its quota
 * leases            renewals of leases, and the control queue
 * rate_limiter      reservations and admissions of rate limited runs
 * stop_requests     cancellation of runs on request

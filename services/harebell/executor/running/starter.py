@@ -13,19 +13,26 @@ from harebell.contract.ids import RunKey
 from harebell.executor import metrics
 from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.executor.model.start_queue import BATCHED_START_THRESHOLD, StartQueue, min_sleep
+from harebell.executor.model.start_queue import (
+    BATCHED_START_THRESHOLD,
+    DeferredRuns,
+    StartQueue,
+    min_sleep,
+)
 from harebell.executor.model.throughput import ThroughputEstimate
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.target_bulkhead import TargetBulkhead
+from harebell.executor.running.tenant_bulkhead import TenantBulkhead
 from harebell.executor.running.timers import Timer, TimerFactory, loop_timer
 from harebell.executor.targets.attempt import Stopped
 from harebell.runtime.clock import Clock, monotonic
 
 CLOCK_CHECK_INTERVAL: Final = 1.0  # seconds between two checks whether the clock is steady again
 MAX_STARTS_PER_ITERATION: Final = 16  # of a lane, so that the other lanes start on time
-# The deferred runs of a target, as a factor of the enough runs: the priorities of the widest lane.
-# At this number, the lane claims no ticket of the target, however urgent the ticket is.
+# The deferred runs of a target or tenant, as a factor of the enough runs: the priorities of the
+# widest lane.
+# At this number, the lane claims no ticket of it, however urgent the ticket is.
 MAX_DEFERRED_FACTOR: Final = 4
 EARLIEST_RANK: Final = datetime.min.replace(tzinfo=UTC)  # no ticket is more urgent
 LATE_AFTER: Final = 0.05  # seconds after the due time of the first run; then the lane is late
@@ -46,6 +53,7 @@ class LaneStarter:
     slots: int
     steady_seconds: float  # without a step of the clock, before a run may start
     bulkhead: TargetBulkhead
+    tenants: TenantBulkhead
     clock: Clock
     completer: Completer
     claimed_runs: ClaimedRuns
@@ -63,6 +71,7 @@ class LaneStarter:
     def __post_init__(self) -> None:
         self._throughput = ThroughputEstimate(self.slots)
         self.start_guard.watch(self.next_start)
+        self.tenants.attempts.watch(self._resume_tenant)
 
     def capacity(self) -> int:
         """Return the number of runs that the lane may claim now."""
@@ -81,13 +90,11 @@ class LaneStarter:
 
         A ticket is more urgent if its start rank is below the value.
         """
-        counts = self.queue.deferred_counts()
-        return {
-            downstream: EARLIEST_RANK
-            if counts[downstream] >= MAX_DEFERRED_FACTOR * enough
-            else self.queue.deferred_rank(downstream, enough - 1)
-            for downstream, enough in self.bulkhead.saturated(counts).items()
-        }
+        return _saturated(self.bulkhead, self.queue.of_targets)
+
+    def saturated_tenants(self) -> dict[str, datetime]:
+        """Return the tenants for which the lane claims only more urgent tickets for now."""
+        return _saturated(self.tenants, self.queue.of_tenants)
 
     def next_start(self) -> float | None:
         """Return the time of the next start, in seconds of the monotonic clock.
@@ -181,13 +188,22 @@ class LaneStarter:
 
     def _start_or_defer(self, run: ClaimedRun, run_attempt: RunAttempt) -> None:
         # While fewer attempts run than one target may use, no target can have used its share.
-        if len(self.running) < self.bulkhead.max_running or self.bulkhead.has_capacity(
-            run.downstream
-        ):
+        is_target_free = len(self.running) < self.bulkhead.max_running
+        is_target_free = is_target_free or self.bulkhead.has_capacity(run.downstream)
+        is_tenant_free = self.tenants.has_capacity(run.tenant)
+        if is_target_free and is_tenant_free:
             self._start(run, run_attempt)
-        else:
+            return
+        # The end of an attempt resumes one run. If that run may not start for the other reason, the
+        # next deferred run takes its place.
+        if is_tenant_free:
             self.queue.defer(run)
-            self.capacity_changed.set()
+            self.queue.resume_tenant(run.tenant)
+        else:
+            self.queue.defer_tenant(run)
+            if is_target_free:
+                self.queue.resume(run.downstream)
+        self.capacity_changed.set()
 
     def _start(self, run: ClaimedRun, run_attempt: RunAttempt) -> None:
         started_at = monotonic()
@@ -196,10 +212,12 @@ class LaneStarter:
         if task.done():  # an eager task may end before `create_task` returns
             self._throughput.record(monotonic() - started_at)
             self.queue.resume(run.downstream)  # no slot becomes free, which would resume the run
+            self.queue.resume_tenant(run.tenant)
             self._check_result(run, task)
         else:
             self.running[run], self._started_at[run] = task, started_at
             self.bulkhead.start(run.downstream, self._throughput.seconds)
+            self.tenants.start(run.tenant, self._throughput.seconds)
             task.add_done_callback(lambda task: self._finish(run, task))
 
     def _finish(self, run: ClaimedRun, task: asyncio.Task[None]) -> None:
@@ -207,8 +225,15 @@ class LaneStarter:
         seconds = monotonic() - self._started_at.pop(run)
         self._throughput.record(seconds)
         self.bulkhead.finish(run.downstream, seconds)
+        self.tenants.finish(run.tenant, seconds)
         self.queue.resume(run.downstream)
+        self.queue.resume_tenant(run.tenant)
         self._check_result(run, task)
+        self._wake.set()
+
+    def _resume_tenant(self, tenant: str) -> None:
+        """Resume a run that was deferred because other lanes used the quota of its tenant."""
+        self.queue.resume_tenant(tenant)
         self._wake.set()
 
     def _check_result(self, run: ClaimedRun, task: asyncio.Task[None]) -> None:
@@ -234,3 +259,19 @@ class LaneStarter:
         else:
             timer.set(max(seconds, min_sleep(len(self.queue))))
         await self._wake.wait()
+
+
+def _saturated(bulkhead: TargetBulkhead, deferred: DeferredRuns) -> dict[str, datetime]:
+    """Return the names without capacity that have enough deferred runs, with a start rank.
+
+    A ticket with a lower rank must start before these runs.
+    """
+    counts = deferred.counts()
+    if not counts:
+        return {}
+    return {
+        name: EARLIEST_RANK
+        if counts[name] >= MAX_DEFERRED_FACTOR * enough
+        else deferred.rank(name, enough - 1)
+        for name, enough in bulkhead.saturated(counts).items()
+    }

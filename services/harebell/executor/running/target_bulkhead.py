@@ -40,12 +40,12 @@ class TargetBulkhead:
         """Return the number of remembered targets."""
         return len(self._usage)
 
-    def has_capacity(self, downstream: str) -> bool:
+    def has_capacity(self, downstream: str, /) -> bool:
         """Return whether one more attempt of the target may start."""
         usage = self._usage.get(downstream)
         return usage is None or usage.running < self.max_running
 
-    def start(self, downstream: str, expected_seconds: float = CLAIM_AHEAD) -> None:
+    def start(self, downstream: str, /, expected_seconds: float = CLAIM_AHEAD) -> None:
         """Count the start of an attempt.
 
         `expected_seconds` is the duration of the attempts of the lane, as an estimate for a new
@@ -59,7 +59,7 @@ class TargetBulkhead:
         if len(self._usage) > MAX_IDLE_TARGETS + self.slots:
             del self._usage[next(name for name, each in self._usage.items() if not each.running)]
 
-    def finish(self, downstream: str, seconds: float) -> None:
+    def finish(self, downstream: str, /, seconds: float) -> None:
         """Count the end of an attempt that took `seconds`."""
         usage = self._usage[downstream]
         usage.running -= 1
@@ -78,9 +78,10 @@ class TargetBulkhead:
 
     def _enough(self, downstream: str) -> int:
         requeue_seconds = REQUEUE_TTL_MS / 1000
-        seconds = max(
-            self._usage[downstream].throughput.seconds, requeue_seconds / MAX_UNSTARTED
-        )  # the lower bound prevents a division by zero
+        usage = self._usage.get(downstream)  # None: another lane uses the quota of a tenant
+        measured = CLAIM_AHEAD if usage is None else usage.throughput.seconds
+        # The lower bound prevents a division by zero.
+        seconds = max(measured, requeue_seconds / MAX_UNSTARTED)
         started = self.max_running * requeue_seconds / seconds
         return min(MAX_UNSTARTED, max(self.slots, ceil(started)))
 

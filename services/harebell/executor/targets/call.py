@@ -9,7 +9,7 @@ import structlog
 
 from harebell.contract.errors import SecretMissing, SigningKeyInvalid
 from harebell.contract.target import AmqpTarget, HttpTarget, Target, TaskTarget
-from harebell.domain.retry import Failure
+from harebell.domain.retry import TIMEOUT, Failure
 from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import AttemptContext, TargetOutcome, error_text, excerpt
 from harebell.executor.targets.call_signer import CallSigner
@@ -49,7 +49,7 @@ async def call_target(
         async with asyncio.timeout(seconds):
             outcome = await _call(targets, resolved, attempt, seconds=seconds)
     except TimeoutError:
-        return Failure("timeout", f"The attempt did not end within {seconds:g} s.")
+        return Failure(TIMEOUT, f"The attempt did not end within {seconds:g} s.")
     except Exception as error:  # a defect of the executor, not of the target
         # A traceback may quote a secret, so the log of a call with secrets contains no traceback.
         log.exception("target call failed", run=attempt.ticket.run_id, exc_info=mask is None)

@@ -114,7 +114,7 @@ class QueryHandler:
         tenant, verb = parse_routing_key(request.routing_key)
         check_tenant(tenant)
         check_version(request.type)
-        query = parse_query(tenant, verb, request.body)
+        query = parse_query(verb, request.body)
         now = self._clock.now()
         return await answer_query(
             self._store, tenant, query, now=now, target_policy=self._target_policy
@@ -150,7 +150,7 @@ async def answer_query(
         case RunList():
             response = await _run_page(store, tenant, query, now=now)
         case BreakerList():
-            rows = await store.list_breakers()
+            rows = await store.list_breakers(tenant)
             response = Page[BreakerView](items=[breaker_view(row) for row in rows])
         case _:
             assert_never(query)

@@ -21,7 +21,6 @@ from harebell.contract.queries import (
 )
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.run_states import RunState, ScheduleState
-from harebell.intake.commands.check import check_operations
 
 IntakeQuery: TypeAlias = (
     ScheduleGet
@@ -46,8 +45,8 @@ INTAKE_QUERIES: Final[dict[str, type[IntakeQuery]]] = {
 }
 
 
-def parse_query(tenant: str, verb: str, body: bytes) -> IntakeQuery:
-    """Return the query. Raise `InvalidInput` or `NotAllowed` before any statement is sent."""
+def parse_query(verb: str, body: bytes) -> IntakeQuery:
+    """Return the query. Raise `InvalidInput` before any statement is sent."""
     if verb not in INTAKE_QUERIES:
         reason = f"The query must be one of {', '.join(INTAKE_QUERIES)}, not {quoted(verb)}."
         raise InvalidInput(reason, code="unknown_query")
@@ -58,11 +57,11 @@ def parse_query(tenant: str, verb: str, body: bytes) -> IntakeQuery:
     if not isinstance(value, dict):
         raise InvalidInput(f"The query must be an object, not {quoted(value)}.")
     query: IntakeQuery = parse(INTAKE_QUERIES[verb], value)
-    _check(query, tenant)
+    _check(query)
     return query
 
 
-def _check(query: IntakeQuery, tenant: str) -> None:
+def _check(query: IntakeQuery) -> None:
     if isinstance(query, ListQuery) and query.after is not None:
         PageCursor.parse(query.after)
     if isinstance(query, ScheduleList):
@@ -74,8 +73,6 @@ def _check(query: IntakeQuery, tenant: str) -> None:
             raise InvalidInput(reason, code="invalid_reference")
     if isinstance(query, RunGet):
         RunKey.parse(query.run_id)
-    if isinstance(query, BreakerList):
-        check_operations(tenant, "breaker.list")
 
 
 def _check_state(states: type[StrEnum], state: str | None) -> None:

@@ -15,19 +15,23 @@ from sqlalchemy import (
     Select,
     and_,
     case,
+    func,
     literal,
     literal_column,
     not_,
+    null,
     or_,
     select,
     text,
     tuple_,
     union,
+    union_all,
 )
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from harebell.contract.breakers import MAX_SNAPSHOT_BREAKERS
+from harebell.contract.amqp_names import OPERATIONS_TENANT
+from harebell.contract.breakers import MAX_SNAPSHOT_BREAKERS, BreakerState
 from harebell.contract.errors import Rejected
 from harebell.contract.ids import RunKey
 from harebell.contract.queries import ListQuery, RunList, ScheduleList
@@ -42,6 +46,7 @@ from harebell.storage.tables import (
     schedule_state,
     schedule_versions,
     schedules,
+    tenant_breakers,
 )
 
 MAX_STATEMENT_TIME: Final = timedelta(seconds=5)  # the client waits 10 s for a response
@@ -255,10 +260,24 @@ class IntakeStore:
             versions[row["schedule_id"]].append(row)
         return versions
 
-    async def list_breakers(self) -> list[Row]:
-        """Return the breakers, the forced ones first. Breakers belong to no tenant."""
-        order = (breakers.c.forced.is_(None), breakers.c.state.desc(), breakers.c.downstream)
-        return await self._rows(select(breakers).order_by(*order).limit(MAX_SNAPSHOT_BREAKERS))
+    async def list_breakers(self, tenant: str) -> list[Row]:
+        """Return the breakers that hold all tenants now, and the own ones of the tenant.
+
+        The operations tenant receives every breaker. The forced ones are first.
+        """
+        shared, own = select(null().label("tenant"), breakers), select(tenant_breakers)
+        if tenant != OPERATIONS_TENANT:
+            state = func.coalesce(breakers.c.forced, breakers.c.state)
+            shared = shared.where(state != BreakerState.CLOSED)
+            own = own.where(tenant_breakers.c.tenant == tenant)
+        listed = union_all(shared, own).subquery()
+        order = (
+            listed.c.forced.is_(None),
+            listed.c.state.desc(),
+            listed.c.tenant.nulls_first(),
+            listed.c.downstream,
+        )
+        return await self._rows(select(listed).order_by(*order).limit(MAX_SNAPSHOT_BREAKERS))
 
     async def find_run(self, tenant: str, id_: UUID, at: datetime) -> Row | None:
         """Return the run of a scheduled time, or the row of a range that contains the time."""
