@@ -2,6 +2,7 @@
 
 import os
 import pwd
+from collections.abc import Mapping
 from pathlib import Path
 
 from harebell.dev.spawn import OsUser, run
@@ -28,6 +29,26 @@ def unprivileged_user() -> OsUser | None:
         run(ADD_USER, environment=ENVIRONMENT)
         user = _find(HAREBELL_USER)
     return user
+
+
+def drop_privileges(root: Path, environ: Mapping[str, str]) -> None:
+    """Continue as the user who called sudo, to whom all files of the stack then belong.
+
+    The stack needs no right of root. A folder of an earlier call, which belongs to root, is given
+    to the user.
+    """
+    if os.geteuid() != 0 or not environ.get("SUDO_UID", "0").isdecimal():
+        return
+    uid = int(environ.get("SUDO_UID", "0"))
+    if uid == 0:
+        return
+    entry = pwd.getpwuid(uid)
+    if root.exists() and root.stat().st_uid == 0:
+        for path in (root, *root.rglob("*")):
+            os.chown(path, uid, entry.pw_gid, follow_symlinks=False)
+    os.initgroups(entry.pw_name, entry.pw_gid)
+    os.setgid(entry.pw_gid)
+    os.setuid(uid)
 
 
 def can_reach(user: OsUser | None, directory: Path) -> bool:

@@ -35,6 +35,11 @@ DEFAULTS = {
     "HAREBELL_TOPOLOGY_MODE": "declare",
 }
 
+# The settings, the certificates of TLS, the search paths of programs and of Python, the locale,
+# the time zone and the folder of temporary files.
+KEPT_PREFIXES: Final = ("HAREBELL_", "SSL_", "PYTHON", "LC_")
+KEPT_VARIABLES: Final = frozenset({"PATH", "LANG", "TZ", "TMPDIR"})
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceCounts:
@@ -105,7 +110,7 @@ def service_environment(
 ) -> dict[str, str]:
     """Return the environment of a service.
 
-    The environment of the caller replaces the defaults, and the addresses replace both.
+    The kept variables of the caller replace the defaults, and the addresses replace both.
     """
     known = {
         "HAREBELL_AMQP_URL": amqp_url,
@@ -113,7 +118,19 @@ def service_environment(
         "HAREBELL_HTTP_PORT": str(port),
         "HAREBELL_INSTANCE_ID": name_of(kind, number),
     }
-    return DEFAULTS | dict(environ) | known
+    return DEFAULTS | kept_environment(environ) | known
+
+
+def kept_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a service needs. `plan.json` contains no other variable.
+
+    The shell of a developer often contains tokens of other systems.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in KEPT_VARIABLES or name.startswith(KEPT_PREFIXES)
+    }
 
 
 def role_url(database_url: str, kind: ServiceKind) -> str:

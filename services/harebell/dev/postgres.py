@@ -15,6 +15,7 @@ from harebell.dev.spawn import OsUser, run
 
 USER = "harebell"
 DATABASE = "harebell"
+DATA = "data"  # the folder of the cluster, inside that of the server
 START_TIMEOUT = 60.0  # seconds, including the recovery after a kill
 STOP_TIMEOUT = 20.0
 VERSIONS = Path("/usr/lib/postgresql")  # Debian installs the programs of major version n in n/bin
@@ -45,7 +46,7 @@ class Database:
         self.directory = directory
         self.port = port
         self.password = password
-        self._data = directory / "data"
+        self._data = directory / DATA
         self._server = BackgroundProcess("postgres", root)
 
     @property

@@ -1,17 +1,21 @@
 """A private RabbitMQ and a private PostgreSQL in one folder."""
 
 import hashlib
+import os
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 
+from harebell.dev.errors import StartFailed
 from harebell.dev.os_user import can_reach, unprivileged_user
 from harebell.dev.pid_file import BackgroundProcess
 from harebell.dev.ports import choose_ports
-from harebell.dev.postgres import Database
+from harebell.dev.postgres import DATA, Database
 from harebell.dev.rabbitmq import Broker, BrokerPorts, ServerCommand, installed_server
-from harebell.dev.state import State, load_state, save_state
+from harebell.dev.spawn import OsUser
+from harebell.dev.state import FOLDER_MODE, State, load_state, save_state
 
 BROKER_PORTS = [field.name for field in fields(BrokerPorts)]
 EPMD_PORT = "epmd"
@@ -102,31 +106,64 @@ class PrivateServers:
             idle -= {EPMD_PORT}
         if self.database.running:
             idle -= {DATABASE_PORT}
-        state = self._with_ports(self._state, [name for name in PORTS if name in idle])
-        if select_directory and state.database_directory is None:
-            directory = _database_directory(self.root)
-            state = state.model_copy(update={"database_directory": directory})
-        save_state(self.root, state)
-        self._build(state)
+        saved = self._with_ports(self._state, [name for name in PORTS if name in idle])
+        if select_directory and not self.database.running:
+            directory = _database_directory(self.root, saved.database_directory)
+            saved = saved.model_copy(update={"database_directory": directory})
+        save_state(self.root, saved)
+        self._build(saved)
 
 
-def _database_directory(root: Path) -> Path:
-    """Return a folder that the user of PostgreSQL can enter, in the stack folder if possible."""
+def _database_directory(root: Path, known: Path | None) -> Path:
+    """Return a folder that the user of PostgreSQL can enter, in the stack folder if possible.
+
+    The data of an earlier version may be in a stack folder that other users could enter. They move
+    to the new folder.
+    """
     user = unprivileged_user()
+    if known is not None and can_reach(user, known):
+        _make_private(known, user)
+        return known
+    directory = _new_database_directory(root, user)
+    if known is not None and known != directory and _has_data(known):
+        shutil.move(known / DATA, directory / DATA)
+        _give(directory, user)
+    return directory
+
+
+def _has_data(directory: Path) -> bool:
+    try:
+        return (directory / DATA).exists()
+    except PermissionError:
+        reason = f"The folder {directory} must belong to the caller, but is that of another user."
+        raise StartFailed("postgres", reason, "") from None
+
+
+def _new_database_directory(root: Path, user: OsUser | None) -> Path:
     home = root / "postgres"
-    _create_accessible(home)
+    _make_private(home, user)
     if not can_reach(user, home):
         home.rmdir()
         home = (
             FALLBACK_DIRECTORY / f"harebell-{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
         )
-        _create_accessible(home)
+        _make_private(home, user)
     return home
 
 
-def _create_accessible(directory: Path) -> None:
+def _make_private(directory: Path, user: OsUser | None) -> None:
+    """Make a folder that only the user of PostgreSQL can enter, besides root."""
     directory.mkdir(parents=True, exist_ok=True)
-    directory.chmod(0o755)  # under any umask
+    if user is not None:
+        os.chown(directory, user.uid, user.gid)
+    directory.chmod(FOLDER_MODE)
+
+
+def _give(directory: Path, user: OsUser | None) -> None:
+    """Give a folder and its content to the user. A copy between file systems belongs to root."""
+    if user is not None:
+        for path in (directory, *directory.rglob("*")):
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
 
 
 def run_concurrently(steps: Sequence[Callable[[], None]]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 POLL_INTERVAL = 0.05  # seconds between two checks of an ending process
+UMASK = 0o077  # of every process; its files contain messages, logs and credentials
 KILL_TIMEOUT = 10.0  # seconds until the kernel has removed a killed process
 
 # The children of this process. A check of an ended child reaps it.
@@ -65,6 +66,7 @@ def start_process(
             env=dict(environment),
             cwd=directory,
             start_new_session=True,
+            umask=UMASK,
             **_credentials(user),
         )
     _children[child.pid] = child
@@ -89,6 +91,7 @@ def run(
             env=dict(environment),
             cwd="/",
             check=False,
+            umask=UMASK,
             **_credentials(user),
         )
     return completed.returncode

@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 from harebell.dev.errors import NotReady, StartFailed
 from harebell.dev.local_services import LocalServices
 from harebell.dev.logs import tail
+from harebell.dev.os_user import drop_privileges
 from harebell.dev.pid_file import TAIL_LINES, BackgroundProcess
-from harebell.dev.plan import Command, ServiceCounts, StackPlan, module_command
+from harebell.dev.plan import Command, ServiceCounts, StackPlan, kept_environment, module_command
 from harebell.dev.processes import ServiceProcesses, is_ready
 from harebell.dev.servers import PrivateServers
 from harebell.dev.spawn import KILL_TIMEOUT, Process
-from harebell.dev.state import PLAN_FILE, STATE_FILE, load_plan, save_plan
+from harebell.dev.state import PLAN_FILE, STATE_FILE, load_plan, make_private, save_plan
 from harebell.dev.status import ProcessReport, ServerReport, StackStatus
 
 
@@ -70,7 +71,9 @@ class Stack:
 
         A running stack keeps its service counts. A lost server is started again.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
+        if not any(each.process for each in self._daemons()):
+            drop_privileges(self.root, self._environ)
+        make_private(self.root)
         with self._locked():
             servers = self._start_servers()
             plan = load_plan(self.root)
@@ -106,6 +109,9 @@ class Stack:
         """Return the status, or None if the folder contains no stack."""
         plan = load_plan(self.root)
         return None if plan is None else self._report(plan, PrivateServers(self.root))
+
+    def _daemons(self) -> tuple[BackgroundProcess, ...]:
+        return (self._supervisor, *PrivateServers(self.root).daemons)
 
     def _start_servers(self) -> PrivateServers:
         """Start the servers for which the environ sets no URL."""
@@ -162,7 +168,7 @@ class Stack:
         save_plan(self.root, plan)
         self._supervisor.start(
             [sys.executable, "-m", "harebell.dev.supervisor", "--root", str(self.root)],
-            environment=self._environ,
+            environment=kept_environment(self._environ),
             directory=self.root,
         )
 

@@ -11,6 +11,13 @@ from harebell.dev.errors import StateUnreadable
 from harebell.dev.plan import StackPlan
 
 FILE_MODE = 0o600  # the files contain passwords
+FOLDER_MODE = 0o700
+
+
+def make_private(root: Path) -> None:
+    """Make the folder of the stack, which only its owner can enter."""
+    root.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    root.chmod(FOLDER_MODE)  # a stack of an earlier version had an open folder
 
 
 def write(path: Path, text: str) -> None:

@@ -1,6 +1,6 @@
 """A replacement of a service, which prints its name and is ready on its port.
 
-With `STAND_IN_DRAIN`, an executor needs this number of seconds after SIGTERM, and prints its end.
+With `PYTHON_DRAIN`, an executor needs this number of seconds after SIGTERM, and prints its end.
 """
 
 import os
@@ -18,13 +18,13 @@ class Ready(BaseHTTPRequestHandler):
 
 
 def drain(*_: object) -> None:
-    time.sleep(float(os.environ["STAND_IN_DRAIN"]))
+    time.sleep(float(os.environ["PYTHON_DRAIN"]))
     print("drained", flush=True)  # noqa: T201 (this is its log)
     sys.exit(0)
 
 
 if __name__ == "__main__":
-    if "STAND_IN_DRAIN" in os.environ and os.environ["HAREBELL_INSTANCE_ID"].startswith("executor"):
+    if "PYTHON_DRAIN" in os.environ and os.environ["HAREBELL_INSTANCE_ID"].startswith("executor"):
         signal.signal(signal.SIGTERM, drain)
     print(f"I am {os.environ['HAREBELL_INSTANCE_ID']}", flush=True)  # noqa: T201 (this is its log)
     HTTPServer(("127.0.0.1", int(os.environ["HAREBELL_HTTP_PORT"])), Ready).serve_forever()

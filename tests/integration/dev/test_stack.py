@@ -146,7 +146,10 @@ def test_stop_ends_every_process(local: Local) -> None:
 @pytest.mark.long
 def test_stop_waits_for_the_shutdown_timeout_of_the_executors(local: Local) -> None:
     drain = STOP_TIMEOUT + 2  # longer than the wait for a service without attempts
-    local.environment = {"STAND_IN_DRAIN": str(drain), "HAREBELL_SHUTDOWN_TIMEOUT": f"{drain}s"}
+    local.environment = {
+        "PYTHON_DRAIN": str(drain),
+        "HAREBELL_SHUTDOWN_TIMEOUT": f"{drain}s",
+    }
     local.stack.start(ServiceCounts(executors=2))
     local.environment = {}  # the command that stops the stack may have another environment
 
@@ -158,7 +161,7 @@ def test_stop_waits_for_the_shutdown_timeout_of_the_executors(local: Local) -> N
 
 @pytest.mark.long
 def test_stop_kills_an_executor_after_its_shutdown_timeout(local: Local) -> None:
-    local.environment = {"STAND_IN_DRAIN": "300", "HAREBELL_SHUTDOWN_TIMEOUT": "1s"}
+    local.environment = {"PYTHON_DRAIN": "300", "HAREBELL_SHUTDOWN_TIMEOUT": "1s"}
     running = processes_of(local.stack.start())
 
     local.stack.stop()

@@ -49,6 +49,15 @@ def test_environment_of_the_caller_applies_except_addresses() -> None:
     assert told["PATH"] == "/bin"
 
 
+def test_environment_omits_every_other_variable_of_the_caller() -> None:
+    kept = {"SSL_CERT_FILE": "/etc/ca", "PYTHONPATH": "/lib", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+    variables = environment({**kept, "CLOUD_TOKEN": "x", "SSH_AUTH_SOCK": "x", "MYPATH": "x"})
+
+    assert kept.items() <= variables.items()
+    assert not {"CLOUD_TOKEN", "SSH_AUTH_SOCK", "MYPATH"} & set(variables)
+
+
 def test_loopback_targets_are_allowed_by_default() -> None:
     assert environment({})["HAREBELL_ALLOWED_NETWORKS"] == "127.0.0.0/8,::1/128"
     assert environment({"HAREBELL_ALLOWED_NETWORKS": ""})["HAREBELL_ALLOWED_NETWORKS"] == ""
