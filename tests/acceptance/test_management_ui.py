@@ -16,6 +16,7 @@ from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, until
 from tests.rig.servers import Servers
 
+from harebell.client import Client
 from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
@@ -58,9 +59,13 @@ def tour(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 async def default(tour: Tour) -> AsyncIterator[Tenant]:
-    """Yield the tenant `default`, which an installation with one tenant uses."""
-    async with tour.production.stack.tenant("default") as opened:
-        yield opened
+    """Yield the tenant `default`, for which the operator publishes the commands."""
+    production = tour.production
+    async with (
+        production.stack.tenant("default") as opened,
+        Client.connect(production.url("harebell_operator"), tenant="default") as operator,
+    ):
+        yield replace(opened, harebell=operator)
 
 
 @pytest.fixture
@@ -196,7 +201,8 @@ async def dead_letter_state(tour: Tour, default: Tenant) -> tuple[object, ...]:
         return depth == DEAD and len(await default.runs("dead")) == DEAD
 
     await until(are_dead, within=WAIT_TIMEOUT_MS / 1000, what="dead letters")
-    dead_letters = [row.id async for row in default.harebell.dead_letters()]
+    rows = await default.ledger.fetch("SELECT id, state FROM dead_letters ORDER BY id")
+    dead_letters = [tuple(row) for row in rows]
     assert len(dead_letters) == DEAD
     runs = [(run["state"], run["seq"], run["attempt"]) for run in await default.runs()]
     return dead_letters, runs, tour.depth("harebell.dead")
