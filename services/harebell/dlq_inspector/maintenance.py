@@ -30,26 +30,29 @@ async def run_maintenance(
         metrics.DEAD_LETTERS_DELETED.labels(reason)  # a rate ignores the first value of a series
     has_moved = False
     while True:
+        has_moved = has_moved or await _has_moved_unowned(pool)
         try:
-            if not has_moved:
-                await move_unowned(pool)
-                has_moved = True
             await apply_retention(pool, settings, policies.current)
         except Transient as error:
             log.warning("dead letter maintenance failed", reason=error.reason)
         await asyncio.sleep(MAINTENANCE_INTERVAL)
 
 
-async def move_unowned(pool: asyncpg.Pool) -> None:
-    """Move the dead letters that name no tenant to the operators.
+async def _has_moved_unowned(pool: asyncpg.Pool) -> bool:
+    """Move the dead letters that name no tenant to the operators. Return whether this succeeded.
 
     The last dlq_inspector of an upgrade starts after the end of the last older one.
     """
-    with translate_db_errors():
-        async with pool.acquire() as connection:
-            moved = await retention.move_unowned(connection)
+    try:
+        with translate_db_errors():
+            async with pool.acquire() as connection:
+                moved = await retention.move_unowned(connection)
+    except Transient as error:
+        log.warning("dead letters not moved to the operators", reason=error.reason)
+        return False
     if moved:
         log.warning("dead letters moved to the operators", count=moved)
+    return True
 
 
 async def apply_retention(

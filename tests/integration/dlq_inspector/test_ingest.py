@@ -23,6 +23,12 @@ from harebell.contract.json_codec import encode_all
 from harebell.contract.views import DeadLetterDetail
 from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE
 
+_INSERT_UNOWNED: Final = """
+INSERT INTO dead_letters (id, tenant, kind, reason, attempts, dead_at, state, payload, group_id)
+VALUES (gen_random_uuid(), 'default', 'message', 'x', 0, now(), 'open',
+    '{"queue": "harebell.dispatcher", "routing_key": "run"}', gen_random_uuid())
+ON CONFLICT (id) DO NOTHING RETURNING id
+"""
 DEATHS: Final = 22  # RabbitMQ 4 returns a message 20 times by default
 
 
@@ -185,3 +191,16 @@ async def deliver_without_acknowledgement(environment: DlqEnvironment) -> None:
         queue = await (await connection.channel()).get_queue(DEAD_LETTERS.name, ensure=False)
         while await queue.get(fail=False) is None:
             continue
+
+
+@pytest.mark.requirement("P4")
+async def test_unowned_dead_letter_of_an_older_version_moves_to_the_operators(
+    environment: DlqEnvironment,
+) -> None:
+    """An older dlq_inspector stores such a dead letter for `default` during an upgrade."""
+    stored = await environment.database.fetchval(_INSERT_UNOWNED)
+
+    async with environment.running_inspector(), environment.operators() as operators:
+        [moved] = await environment.wait_for_dead_letters(1, operators)
+
+    assert (moved.id, moved.tenant) == (stored, "harebell")
