@@ -24,6 +24,8 @@ class Production:
     """A stack whose services have separate users and declare no part of the topology."""
 
     stack: Stack
+    tenants: Sequence[str] = ()
+    pools: Sequence[str] = ()
 
     @classmethod
     @contextmanager
@@ -38,23 +40,33 @@ class Production:
     ) -> Iterator["Production"]:
         """Yield a prepared broker without a running service."""
         with Stack.open(servers, root, vhost) as stack:
-            vhost_name = urlsplit(stack.amqp_url).path.removeprefix("/")
-            users = [each.name for each in InstallationOptions(tenants=tuple(tenants)).users]
-            options = InstallationOptions(
-                vhost=vhost_name,
-                tenants=tuple(tenants),
-                pools=tuple(pools),
-                passwords=dict.fromkeys(users, PASSWORD),
-            )
-            servers.management(
-                "POST", "definitions", definitions_file(options, lambda n: b"salt"[:n])
-            )
+            production = cls(stack, tuple(tenants), tuple(pools))
+            production.prepare(servers, tenants)
             try:
-                yield cls(stack)
+                yield production
             finally:
                 stack.stop()
-                for user in users:
+                for user in production.options(production.tenants).passwords:
                     servers.management("DELETE", f"users/{user}")
+
+    def prepare(self, servers: Servers, tenants: Sequence[str]) -> None:
+        """Import the definitions with these tenants."""
+        self.tenants = tuple(tenants)
+        servers.management(
+            "POST",
+            "definitions",
+            definitions_file(self.options(tenants), lambda n: b"salt"[:n]),
+        )
+
+    def options(self, tenants: Sequence[str]) -> InstallationOptions:
+        """Return the options of the definitions, in which each user has a password."""
+        users = [each.name for each in InstallationOptions(tenants=tuple(tenants)).users]
+        return InstallationOptions(
+            vhost=urlsplit(self.stack.amqp_url).path.removeprefix("/"),
+            tenants=tuple(tenants),
+            pools=tuple(self.pools),
+            passwords=dict.fromkeys(users, PASSWORD),
+        )
 
     def url(self, user: str) -> str:
         parts = urlsplit(self.stack.amqp_url)
@@ -81,6 +93,7 @@ class Production:
                 "HAREBELL_AMQP_URL": self.url(f"harebell_{kind}"),
                 "HAREBELL_TOPOLOGY_MODE": "check",
                 "HAREBELL_POOL": pool,
+                "HAREBELL_INTAKE_TENANTS": ",".join(self.tenants),
             } | environment
             self.stack.start_one(kind, number, ready=True, **variables)
 

@@ -20,13 +20,14 @@ from harebell.audit.watchdog import publish_missed_heartbeats
 from harebell.client import Client, DeadLetterView, NotAllowed
 from harebell.contract.amqp_names import DEAD, EVENTS, QUERIES, WORK, Lane
 from harebell.messaging.declare import find_differences
-from harebell.messaging.topology.bus import EVENTS_RECENT, SYSTEM
+from harebell.messaging.topology.bus import EVENTS_RECENT, SYSTEM, with_tenant_queues
 from harebell.runtime.settings import TickerSettings
 from harebell.ticker.recovery.executor_liveness import MIN_CONNECTION_AGE, ExecutorLiveness
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
 ACME, OTHER = "acme", "umbrella"
+TOPOLOGY = with_tenant_queues(SYSTEM, (ACME, OTHER))
 MAY_PUBLISH = {
     "harebell_intake": {"changes", "events", "dead"},
     "harebell_ticker": {"delay", "due", "control", "events", "dead"},
@@ -52,12 +53,12 @@ async def test_imported_definitions_equal_the_topology_of_the_services(
     production: Production, servers: Servers
 ) -> None:
     async with await aio_pika.connect(production.stack.amqp_url) as connection:
-        problems = await find_differences(connection, SYSTEM)
+        problems = await find_differences(connection, TOPOLOGY)
     host = quote(urlsplit(production.stack.amqp_url).path.removeprefix("/"), safe="")
     found = servers.management("GET", f"bindings/{host}")
 
     bound = {(each["source"], each["routing_key"], each["destination"]) for each in found}
-    required = {(each.exchange, each.routing_key, each.queue) for each in SYSTEM.bindings}
+    required = {(each.exchange, each.routing_key, each.queue) for each in TOPOLOGY.bindings}
     assert problems == []
     assert required <= bound
 
@@ -120,7 +121,7 @@ async def test_amqp_target_reaches_an_exchange_of_the_tenant(
 async def test_user_publishes_only_to_the_exchanges_of_its_part(
     user: str, production: Production
 ) -> None:
-    names = {exchange.name for exchange in SYSTEM.exchanges}
+    names = {exchange.name for exchange in TOPOLOGY.exchanges}
     allowed = {name for name in names if await _may_publish(production.url(user), name)}
 
     assert allowed == {f"harebell.{name}" for name in MAY_PUBLISH[user]}

@@ -62,6 +62,7 @@ from harebell.ticker.recovery.rescuer import Rescuer
 from harebell.ticker.service import COMMAND_PREFETCH as TICKER_PREFETCH
 from harebell.ticker.service import GATHER_TIME as TICKER_GATHER_TIME
 from harebell.ticker.stager import Stager
+from harebell.ticker.store.schedule_counts import ScheduleCounts
 from harebell.ticker.store.versions import VersionCache
 
 TASK: Final = "simulation.effect"
@@ -198,6 +199,7 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
         wake=wake,
         on_saved=observe,
         identity=IdentityMode.ROUTING_KEY,
+        schedule_counts=ScheduleCounts(TenantPolicies.unrestricted()),
     )
     liveness = FakeExecutorLiveness(resources.broker, resources.process)
     rescuer = Rescuer(

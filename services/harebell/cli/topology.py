@@ -2,6 +2,7 @@
 
 import secrets
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -16,10 +17,15 @@ from harebell.contract import __version__
 from harebell.contract.json_codec import decode
 from harebell.contract.message import parse
 from harebell.messaging import declare
-from harebell.messaging.topology.bus import SYSTEM
+from harebell.messaging.topology.bus import SYSTEM, tenant_intake_queue, with_tenant_queues
 from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
 
 app = typer.Typer()
+
+NO_INTAKE: Final = (
+    "No intake consumes this queue. Name its tenant in HAREBELL_TENANTS_FILE or "
+    "HAREBELL_INTAKE_TENANTS."
+)
 
 MAX_PASSWORD_FILE_SIZE: Final = 1024 * 1024  # bytes
 
@@ -55,10 +61,25 @@ class DefinitionsOptions:
     ] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyCheckOptions:
+    """The options of `topology check`."""
+
+    tenants: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for-tenant",
+            metavar="NAME",
+            help="Check the intake queue of this tenant and its consumer (repeatable).",
+        ),
+    ] = None
+
+
 @command(app, "check")
-async def check(session: Session) -> ExitCode:
+async def check(session: Session, options: TopologyCheckOptions) -> ExitCode:
     """Print each part of the topology that the broker lacks or has differently."""
-    problems = await _find_problems(session.amqp_url)
+    tenants = parse(InstallationOptions, {"tenants": options.tenants or ()}).tenants
+    problems = await _find_problems(session.amqp_url, tenants)
     session.output.print_rows([{"problem": problem} for problem in problems], ("problem",))
     if problems:
         session.output.print_message(
@@ -72,7 +93,6 @@ async def check(session: Session) -> ExitCode:
 @command(app, "definitions")
 async def print_definitions(session: Session, options: DefinitionsOptions) -> ExitCode:
     """Print a definitions file for RabbitMQ with the topology, the users and their permissions."""
-    del session  # the definitions need no broker
     passwords = (
         {} if options.passwords is None else decode(options.passwords.read(MAX_PASSWORD_FILE_SIZE))
     )
@@ -86,13 +106,21 @@ async def print_definitions(session: Session, options: DefinitionsOptions) -> Ex
         },
     )
     definitions = definitions_file(installation, secrets.token_bytes)
+    if installation.tenants:
+        session.output.print_message(
+            "Intake finds the queues of the tenants that HAREBELL_TENANTS_FILE or "
+            f"HAREBELL_INTAKE_TENANTS={','.join(installation.tenants)} names."
+        )
     typer.echo(orjson.dumps(definitions, option=orjson.OPT_INDENT_2).decode())
     return ExitCode.DONE
 
 
-async def _find_problems(url: str) -> list[str]:
+async def _find_problems(url: str, tenants: Sequence[str]) -> list[str]:
     properties = {"service": CLIENT_NAME, "version": __version__}
     name = f"{CLIENT_NAME}@{socket.gethostname()}"
     connection = await connect(url, name=name, properties=properties)
     async with connection:
-        return await declare.find_differences(connection, SYSTEM)
+        problems = await declare.find_differences(connection, with_tenant_queues(SYSTEM, tenants))
+        queues = [tenant_intake_queue(tenant).name for tenant in tenants]
+        missing = await declare.find_unconsumed(connection, queues)
+        return problems + [f"{queue}: {NO_INTAKE}" for queue in missing]

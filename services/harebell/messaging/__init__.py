@@ -8,6 +8,9 @@
 * ticket_batches       ticket headers and the rules for tickets in one message
 * ticket_messages      messages that carry tickets to delay queues and work queues
 * consumer             consumers that reconnect, and their workers
+* deficit_round_robin  the order of items that wait in several flows
+* fair_worker          a worker that serves several queues in turn
+* credits              notices about applied commands, from the ticker to intake
 * acknowledge          retries of handlers, and the only acknowledgements
 * exclusive_consumer   consumers of queues that belong to one instance
 * sender_check         the check of the sender, the route and the reply queue of a message

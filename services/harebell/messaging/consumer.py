@@ -1,14 +1,26 @@
 """Consumers that reconnect after each lost session, and the workers that order their deliveries."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
 
 import structlog
-from aio_pika.abc import AbstractConnection, AbstractIncomingMessage, AbstractQueue
+from aio_pika.abc import (
+    AbstractChannel,
+    AbstractConnection,
+    AbstractIncomingMessage,
+    AbstractQueue,
+)
+from aiormq.exceptions import ChannelClosed
 
-from harebell.client.connection import BROKER_REPLY_TIMEOUT, close, translate_amqp_errors
+from harebell.client.connection import (
+    BROKER_REPLY_TIMEOUT,
+    close,
+    open_probe_channel,
+    translate_amqp_errors,
+)
 from harebell.contract.errors import BrokerUnavailable, Transient
 from harebell.messaging import pamqp_patch
 from harebell.messaging.acknowledge import (
@@ -25,6 +37,10 @@ from harebell.runtime.retries import MAX_BACKOFF, backoff_delay
 
 DRAIN_TIMEOUT: Final = 10.0  # seconds for the handlers to finish when a service stops
 IDLE_CHECK_INTERVAL: Final = 5.0  # seconds between two counts of ready messages
+
+MIN_PROBE_INTERVAL: Final = 2.0  # seconds between two checks of an optional queue
+MAX_PROBE_INTERVAL: Final = 30.0  # seconds, because the broker logs each check of a missing queue
+MAX_OPTIONAL_QUEUES: Final = 1_000  # of one consumer; further ones wait for a place
 
 log = structlog.get_logger()
 pamqp_patch.install()
@@ -127,8 +143,38 @@ class OrderedWorker:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-Worker: TypeAlias = ConcurrentWorker | OrderedWorker
+class Worker(Protocol):
+    """The handler of the deliveries of one session."""
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    async def put(self, delivery: Delivery) -> None: ...
+
+    async def drain(self, *, within: float) -> None: ...
+
+
 Connect: TypeAlias = Callable[[], Awaitable[AbstractConnection]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionalQueues:
+    """Further queues of a consumer, which exist on some brokers only and may appear at any time.
+
+    `names` returns the queues that may exist now.
+    """
+
+    names: Callable[[], Collection[str]]
+    prefetch: int  # of each queue
+    on_change: Callable[[int], None] = lambda _: None  # receives the number of consumed queues
+
+
+@dataclass(slots=True)
+class _Probe:
+    """The next check of an optional queue that did not exist."""
+
+    at: float = 0.0
+    interval: float = MIN_PROBE_INTERVAL
 
 
 class Consumer:
@@ -138,6 +184,7 @@ class Consumer:
     The consumer opens a new session if the broker does not deliver these messages.
     A queue with a single active consumer must disable the check, because its other consumers
     receive no message.
+    The session of a consumer with `optional` queues also ends with the loss of one of them.
     """
 
     def __init__(
@@ -148,13 +195,16 @@ class Consumer:
         *,
         prefetch: int,
         needs_idle_check: bool = True,
+        optional: OptionalQueues | None = None,
     ) -> None:
+        self._optional = optional
         self._queue = queue
         self._connect = connect
         self._make_worker = make_worker
         self._prefetch = prefetch
         self._needs_idle_check = needs_idle_check
         self._delivered = 0
+        self._consumed: dict[str, AbstractQueue] = {}  # by consumer tag, of the session
         self.is_consuming = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -181,41 +231,96 @@ class Consumer:
         try:
             connection.close_callbacks.add(lambda *_: lost.set())
             async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
-                queue, tag = await self._start_consuming(connection, worker, lost)
+                channel = await self._open_channel(connection, lost)
+                await self._start_consuming(
+                    channel, self._queue, prefetch=self._prefetch, worker=worker
+                )
             self.is_consuming = True
-            await _wait_for_first(
-                stop.wait(), lost.wait(), self._wait_until_undelivered(queue, worker)
-            )
+            waits = [stop.wait(), lost.wait(), self._wait_until_undelivered(channel, worker)]
+            if self._optional is not None:
+                waits.append(
+                    self._consume_optional(
+                        self._optional, connection, channel=channel, worker=worker
+                    )
+                )
+            await _wait_for_first(*waits)
             if not stop.is_set():
                 raise BrokerUnavailable("The session has ended.")
             async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
-                await queue.cancel(tag)
+                for tag, queue in self._consumed.items():
+                    await queue.cancel(tag)
         finally:
             self.is_consuming = False
             # The broker delivers the messages of a lost session again, so no handler must finish.
             await worker.drain(within=DRAIN_TIMEOUT if stop.is_set() else 0)
             await close(connection)
 
-    async def _start_consuming(
-        self, connection: AbstractConnection, worker: Worker, lost: asyncio.Event
-    ) -> tuple[AbstractQueue, str]:
-        """Return the queue and the tag of the consumer. Set `lost` when the broker ends both."""
+    async def _open_channel(
+        self, connection: AbstractConnection, lost: asyncio.Event
+    ) -> AbstractChannel:
+        """Return a channel for consumers. Set `lost` when the broker ends it or a consumer."""
+        self._consumed = {}
         channel = await connection.channel(publisher_confirms=False)
         channel.close_callbacks.add(lambda *_: lost.set())
         underlay = await channel.get_underlay_channel()
         # The deletion of a queue ends its consumers but not the channel. Without this callback the
         # consumer would wait forever.
         underlay.on_consumer_cancel_callbacks.add(lambda _: lost.set())
-        await channel.set_qos(prefetch_count=self._prefetch)
-        queue = await channel.get_queue(self._queue, ensure=True)
+        return channel
+
+    async def _start_consuming(
+        self, channel: AbstractChannel, name: str, *, prefetch: int, worker: Worker
+    ) -> None:
+        await channel.set_qos(prefetch_count=prefetch)  # of the next consumer of the channel
+        queue = await channel.get_queue(name, ensure=True)
 
         async def deliver(message: AbstractIncomingMessage) -> None:
             self._delivered += 1
-            await worker.put(Delivery(message, self._queue))
+            await worker.put(Delivery(message, name))
 
-        return queue, await queue.consume(deliver)
+        self._consumed[await queue.consume(deliver)] = queue
 
-    async def _wait_until_undelivered(self, queue: AbstractQueue, worker: Worker) -> None:
+    async def _consume_optional(
+        self,
+        optional: OptionalQueues,
+        connection: AbstractConnection,
+        *,
+        channel: AbstractChannel,
+        worker: Worker,
+    ) -> None:
+        """Consume each optional queue soon after its creation, until the task is cancelled."""
+        probes: dict[str, _Probe] = {}
+        consumed: set[str] = set()
+        while True:
+            for name in sorted(set(optional.names()) - consumed)[
+                : MAX_OPTIONAL_QUEUES - len(consumed)
+            ]:
+                probe = probes.setdefault(name, _Probe())
+                if monotonic() < probe.at:
+                    continue
+                if await self._has_queue(connection, name):
+                    async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
+                        await self._start_consuming(
+                            channel, name, prefetch=optional.prefetch, worker=worker
+                        )
+                    consumed.add(name)
+                    optional.on_change(len(consumed))
+                    log.info("optional queue consumed", queue=name)
+                    continue
+                probe.at = monotonic() + probe.interval
+                probe.interval = min(2 * probe.interval, MAX_PROBE_INTERVAL)
+            await asyncio.sleep(MIN_PROBE_INTERVAL)
+
+    async def _has_queue(self, connection: AbstractConnection, name: str) -> bool:
+        """Return whether the queue exists. A check of a missing queue ends its channel."""
+        async with asyncio.timeout(BROKER_REPLY_TIMEOUT), open_probe_channel(connection) as channel:
+            try:
+                await channel.declare_queue(name, passive=True)
+            except ChannelClosed:
+                return False
+            return True
+
+    async def _wait_until_undelivered(self, channel: AbstractChannel, worker: Worker) -> None:
         """Return when two checks in a row find ready messages and no delivery between them.
 
         A queue that is declared again within milliseconds of its deletion keeps its consumers and
@@ -226,16 +331,18 @@ class Consumer:
         while True:
             await asyncio.sleep(IDLE_CHECK_INTERVAL)
             is_ready = (
-                self._needs_idle_check and worker.is_idle and await self._has_ready_messages(queue)
+                self._needs_idle_check
+                and worker.is_idle
+                and await self._has_ready_messages(channel)
             )
             if is_ready and delivered_before == self._delivered:
                 log.warning("ready messages not delivered", queue=self._queue)
                 return
             delivered_before = self._delivered if is_ready and worker.is_idle else None
 
-    async def _has_ready_messages(self, queue: AbstractQueue) -> bool:
+    async def _has_ready_messages(self, channel: AbstractChannel) -> bool:
         async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
-            declared = await queue.channel.declare_queue(self._queue, passive=True)
+            declared = await channel.declare_queue(self._queue, passive=True)
         return bool(declared.declaration_result.message_count)
 
 

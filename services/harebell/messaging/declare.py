@@ -1,7 +1,7 @@
 """Declaration of a topology, and its comparison with the exchanges and queues of a broker."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -58,6 +58,19 @@ async def find_differences(connection: AbstractConnection, topology: Topology) -
     The function creates nothing and needs the permission to configure each exchange and queue.
     """
     return await _find_errors(connection, topology, _compare)
+
+
+async def find_unconsumed(connection: AbstractConnection, queues: Iterable[str]) -> list[str]:
+    """Return the queues that exist and have no consumer."""
+    found: list[str] = []
+    with translate_amqp_errors("The consumers cannot be checked"):
+        for name in queues:
+            async with open_probe_channel(connection) as channel:
+                with suppress(ChannelClosed):  # `find_differences` reports a missing queue
+                    queue = await channel.declare_queue(name, passive=True)
+                    if not queue.declaration_result.consumer_count:
+                        found.append(name)
+    return found
 
 
 async def _check_exists_if_permitted(channel: AbstractChannel, item: Exchange | Queue) -> None:

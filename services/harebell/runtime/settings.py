@@ -29,7 +29,7 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.message import invalid
 from harebell.contract.schedule import DEFAULT_POOL, MAX_SIGNING_KEYS
 from harebell.contract.secret import SecretName
-from harebell.contract.types import Duration, Interval, PoolName, duration_text
+from harebell.contract.types import Duration, Interval, PoolName, Tenant, duration_text
 from harebell.domain.default_schedule import DefaultWhen
 from harebell.domain.sender import DEFAULT_OPERATORS, IdentityMode, default_mode
 from harebell.domain.url_policy import Egress, Network
@@ -264,6 +264,8 @@ class IntakeSettings(TargetSettings):
 
     # Task names of all executors. None: intake accepts every task name.
     known_tasks: Annotated[frozenset[str] | None, BeforeValidator(_parse_names)] = None
+    # Tenants with an intake queue, in addition to the tenants in the file of tenant policies.
+    intake_tenants: Annotated[frozenset[Tenant], BeforeValidator(_parse_names)] = frozenset()
     # `when` of schedules without one: {"every": "1h"}.
     # Per tenant: {"acme": {"cron": "0 * * * *"}}.
     default_when: Annotated[DefaultWhen, BeforeValidator(DefaultWhen.parse)] = DefaultWhen()

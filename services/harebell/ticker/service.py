@@ -10,6 +10,8 @@ import structlog
 from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import open_service
 from harebell.messaging.consumer import Consumer, OrderedWorker
+from harebell.messaging.credits import granting_credits, tenant_of
+from harebell.messaging.fair_worker import ParallelWorker
 from harebell.messaging.topology.bus import BREAKERS, OUTCOMES, TICKER
 from harebell.runtime.retries import retry_until_available
 from harebell.runtime.settings import TickerSettings
@@ -24,6 +26,7 @@ from harebell.ticker.reconciler import Reconciler
 from harebell.ticker.recovery.executor_liveness import ExecutorLiveness
 from harebell.ticker.recovery.rescuer import Rescuer
 from harebell.ticker.stager import Stager
+from harebell.ticker.store.schedule_counts import ScheduleCounts
 from harebell.ticker.store.versions import VersionCache
 
 COMMAND_PREFETCH: Final = 500  # unacknowledged messages of accepted commands
@@ -74,6 +77,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             wake=wake,
             on_saved=observe,
             identity=settings.identity_mode,
+            schedule_counts=ScheduleCounts(context.policies),
         )
         rescuer = Rescuer(
             pool=pool,
@@ -94,7 +98,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         commands = Consumer(
             TICKER.name,
             context.connect,
-            partial(worker, applier.handle),
+            partial(ParallelWorker, worker, granting_credits(applier.handle, publisher), tenant_of),
             prefetch=COMMAND_PREFETCH,
             needs_idle_check=False,
         )

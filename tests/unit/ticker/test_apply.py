@@ -18,11 +18,13 @@ from harebell.contract.commands import SCHEDULE_COMMANDS
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.ids import schedule_id
 from harebell.domain.sender import IdentityMode
+from harebell.domain.tenant_policy import TenantPolicies
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import database_time
 from harebell.ticker.commands.apply import CommandApplier
 from harebell.ticker.commands.batch import BatchItem, CommandBatch
 from harebell.ticker.commands.handlers import CommandContext
+from harebell.ticker.store.schedule_counts import ScheduleCounts
 from harebell.ticker.store.versions import VersionCache
 
 TENANT, KEY = "default", "daily"
@@ -51,6 +53,7 @@ class ApplierHarness:
             wake=asyncio.Event(),
             on_saved=lambda _: None,
             identity=IdentityMode.VERIFIED,
+            schedule_counts=ScheduleCounts(TenantPolicies.unrestricted()),
         )
 
     async def apply(self, *commands: tuple[str, str, dict[str, Any]]) -> list[bytes]:

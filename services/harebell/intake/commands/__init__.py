@@ -5,5 +5,7 @@
 * request_ids      the request id and the schedule id of a command (pure)
 * rules            rules of each command besides its types (pure)
 * definition       rules of definitions and patches besides their types (pure)
+* quotas           the quotas of changes per second and of backfills (pure)
+* window           the bytes of each tenant that the ticker has not applied yet
 * publish          the messages that intake publishes
 """

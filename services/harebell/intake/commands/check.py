@@ -18,6 +18,7 @@ from harebell.contract.message import parse, quoted
 from harebell.contract.responses import ErrorDetail, ErrorResponse, error_response
 from harebell.contract.types import Json
 from harebell.domain.sender import UNKNOWN_TENANT, Sender, parse_routing_key
+from harebell.intake.commands.quotas import MessageQuotas
 from harebell.intake.commands.request_ids import CommandPosition, request_id_of, schedule_id_of
 from harebell.intake.commands.rules import IntakePolicy, check_command, with_defaults
 
@@ -85,6 +86,7 @@ class _Envelope:
     single: bool
     accepted_at: datetime
     policy: IntakePolicy
+    quotas: MessageQuotas
 
 
 def check(
@@ -121,6 +123,7 @@ def check_steps(
             single=single,
             accepted_at=accepted_at,
             policy=policy,
+            quotas=policy.quotas_of(tenant, accepted_at),
         )
         items = []
         for index, value in enumerate(values):
@@ -211,6 +214,7 @@ def _item(value: Json, index: int, envelope: _Envelope) -> AcceptedCommand:
             tenant=envelope.tenant,
             accepted_at=envelope.accepted_at,
         )
+        envelope.quotas.check(command)
     except Rejected as error:
         within = "" if array_index is None else f"[{array_index}]"
         return AcceptedCommand(index=index, rejection=error_response(error, within=within))

@@ -1,11 +1,12 @@
 """The handler of `harebell.intake`: a batch of messages is checked, published, acknowledged."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 import structlog
+from pamqp.common import FieldValue
 
 from harebell.contract import amqp_names
 from harebell.contract.commands import COMMANDS
@@ -19,11 +20,15 @@ from harebell.intake.commands.check import (
 )
 from harebell.intake.commands.publish import (
     accepted_commands_message,
+    is_for_ticker,
     rejection_events,
     rejection_reply,
 )
 from harebell.intake.commands.rules import IntakePolicy
+from harebell.intake.commands.window import TenantWindows
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
+from harebell.messaging.credits import credit_headers
+from harebell.messaging.fair_worker import size_of
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.replies import send_reply
@@ -49,8 +54,12 @@ class CommandHandler:
         *,
         sender_check: SenderCheck,
         rejection_events: RejectionEvents,
+        windows: TenantWindows | None = None,
+        credit_queue: str = "",
         cpu: Callable[[], float] = thread_cpu,
     ) -> None:
+        self._windows = windows
+        self._credit_queue = credit_queue
         self._publisher = publisher
         self._cpu = cpu
         self._clock = clock
@@ -67,17 +76,23 @@ class CommandHandler:
         """
         accepted_at = self._next_accepted_at()
         results = [await self._admit(delivery, accepted_at) for delivery in deliveries]
-        messages = [
-            (stable_message_id(delivery), result)
+        checked = [
+            (delivery, result)
             for delivery, result in zip(deliveries, results, strict=True)
             if isinstance(result, CheckResult)
         ]
-        await failpoint.reach("intake.before_publish")
-        await self._publisher.publish_all(
-            accepted_commands_message(result.accepted, message_id=message_id)
-            for message_id, result in messages
+        messages = [(stable_message_id(delivery), result) for delivery, result in checked]
+        outgoing = [
+            accepted_commands_message(
+                result.accepted,
+                message_id=stable_message_id(delivery),
+                headers=self._credit_headers(delivery, result),
+            )
+            for delivery, result in checked
             if not result.is_rejected
-        )
+        ]
+        await failpoint.reach("intake.before_publish")
+        await self._publisher.publish_all(outgoing)
         await failpoint.reach("intake.after_publish")
         await self._publish_rejections(messages)
         await asyncio.gather(
@@ -98,6 +113,15 @@ class CommandHandler:
         except Rejected as error:
             return error
         return await self._check(read_request(delivery, sender), accepted_at)
+
+    def _credit_headers(self, delivery: Delivery, result: CheckResult) -> Mapping[str, FieldValue]:
+        """Count the message in the window of its tenant, which a credit of the ticker opens."""
+        if self._windows is None or not is_for_ticker(result.accepted):
+            return {}
+        number = self._windows.reserve(delivery.queue, size_of(delivery))
+        if number is None:
+            return {}
+        return credit_headers(self._credit_queue, number, tenant=result.accepted.tenant)
 
     async def _check(self, request: IncomingRequest, accepted_at: datetime) -> CheckResult:
         """Check a message within its bound of CPU time, and let other tasks run in between.

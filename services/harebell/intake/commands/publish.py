@@ -1,6 +1,8 @@
 """The messages that intake publishes: accepted commands, and replies and events of rejections."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+from pamqp.common import FieldValue
 
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.contract.amqp_names import (
@@ -21,7 +23,14 @@ from harebell.messaging.replies import reply
 from harebell.messaging.sender_check import REJECTED, digest
 
 
-def accepted_commands_message(commands: AcceptedCommands, *, message_id: str) -> OutgoingMessage:
+def is_for_ticker(commands: AcceptedCommands) -> bool:
+    """Return whether the ticker applies the commands in its one sequence."""
+    return _changes_key(commands.verb) == CHANGES_SCHEDULE
+
+
+def accepted_commands_message(
+    commands: AcceptedCommands, *, message_id: str, headers: Mapping[str, FieldValue] | None = None
+) -> OutgoingMessage:
     """Return the message for the service that applies the commands."""
     return OutgoingMessage(
         exchange=CHANGES,
@@ -30,6 +39,7 @@ def accepted_commands_message(commands: AcceptedCommands, *, message_id: str) ->
         type=message_type("accepted_commands"),
         message_id=message_id,
         correlation_id=commands.correlation_id,
+        headers=headers or {},
     )
 
 

@@ -28,6 +28,7 @@ from harebell.intake.commands.definition import (
     check_patch,
     check_target_of,
 )
+from harebell.intake.commands.quotas import MessageQuotas, TenantMeters
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,12 @@ class IntakePolicy:
 
     targets: TargetPolicy = field(default_factory=TargetPolicy)
     default_when: DefaultWhen = field(default_factory=DefaultWhen)
+    meters: TenantMeters = field(default_factory=TenantMeters)
+
+    def quotas_of(self, tenant: str, now: datetime) -> MessageQuotas:
+        """Return the quotas of one message of the tenant."""
+        quotas = self.targets.policies.current.of(tenant).quotas
+        return MessageQuotas(tenant=tenant, quotas=quotas, meters=self.meters, now=now)
 
 
 def with_defaults(command: CommandBase, tenant: str, policy: IntakePolicy) -> CommandBase:

@@ -28,8 +28,12 @@ An exclusive queue belongs to the connection of one instance and is not part of 
 |                   | message.<queue>: rejected messages        | harebell.dead.recent          |
 
 Users bind their own queues to harebell.events.
+
+A broker of an operator can have one intake queue for each tenant: see `with_tenant_queues`.
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from harebell.contract.amqp_names import (
@@ -90,6 +94,15 @@ ALERT: Final = Queue(
 )
 
 
+# The alternate exchange of harebell.commands in a topology with one intake queue for each tenant.
+OTHER_COMMANDS: Final = f"{COMMANDS}.other"
+
+
+def tenant_intake_queue(tenant: str) -> Queue:
+    """Return the queue of the commands of one tenant."""
+    return replace(INTAKE, name=f"{INTAKE.name}.{tenant}")
+
+
 def work_queue(pool: str, lane: Lane) -> Queue:
     return Queue(f"{WORK}.{work_key(pool, lane)}", dead_letter_exchange=DEAD)
 
@@ -103,6 +116,28 @@ def work_topology(pool: str) -> Topology:
     return Topology(queues=queues, bindings=bindings)
 
 
+def with_tenant_queues(topology: Topology, tenants: Iterable[str]) -> Topology:
+    """Return the topology in which each tenant has an intake queue.
+
+    `harebell.intake` then receives only the commands that no tenant's queue receives, through the
+    alternate exchange of `harebell.commands`, so no command is queued twice. A policy of the
+    definitions file sets the alternate exchange.
+    """
+    queues = {tenant: tenant_intake_queue(tenant).name for tenant in dict.fromkeys(tenants)}
+    if not queues:
+        return topology
+    shared = Binding(COMMANDS, "#", INTAKE.name)
+    return Topology(
+        (*topology.exchanges, Exchange(OTHER_COMMANDS, ExchangeKind.TOPIC)),
+        (*topology.queues, *map(tenant_intake_queue, queues)),
+        (
+            *(each for each in topology.bindings if each != shared),
+            *(Binding(COMMANDS, f"{tenant}.#", queue) for tenant, queue in queues.items()),
+            replace(shared, exchange=OTHER_COMMANDS),
+        ),
+    )
+
+
 def executor_control_key(instance: str) -> str:
     return f"executor.{instance}"
 
@@ -114,6 +149,11 @@ def executor_control_queue(instance: str) -> str:
     alive.
     """
     return f"{CONTROL}.{executor_control_key(instance)}"
+
+
+def intake_control_queue(instance: str) -> str:
+    """Return the name of the exclusive queue of an intake, for the credits of the ticker."""
+    return f"{CONTROL}.intake.{instance}"
 
 
 BREAKER_SNAPSHOT_KEY: Final = "dispatcher.breaker"

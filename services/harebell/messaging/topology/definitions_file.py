@@ -3,16 +3,33 @@
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from harebell.contract.amqp_names import APP_ID, DELAY, WORK
+from harebell.contract.amqp_names import APP_ID, COMMANDS, DELAY, WORK
 from harebell.contract.message import StrictMessage, invalid
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.contract.types import PoolName, Tenant
-from harebell.messaging.topology.bus import DISPATCHER, INTAKE, QUERY, SYSTEM, work_topology
+from harebell.messaging.topology.bus import (
+    ALERT,
+    BREAKERS,
+    DEAD_LETTERS,
+    DEAD_RECENT,
+    DISPATCHER,
+    DLQ,
+    EVENTS_RECENT,
+    INTAKE,
+    OTHER_COMMANDS,
+    OUTCOMES,
+    QUERY,
+    SYSTEM,
+    TICKER,
+    tenant_intake_queue,
+    with_tenant_queues,
+    work_topology,
+)
 from harebell.messaging.topology.declarations import Exchange, Queue, Topology
 from harebell.messaging.topology.permissions import (
     User,
@@ -30,13 +47,34 @@ NO_PASSWORD: Final = ""  # RabbitMQ refuses the login until `rabbitmqctl change_
 
 MAX_QUEUED_COMMANDS: Final = 100_000  # messages in one queue
 MAX_QUEUED_BATCHES: Final = 1_000_000  # messages of up to 200 tickets in one queue
+_MIB: Final = 1024 * 1024
+MAX_COMMAND_BYTES: Final = 1024 * _MIB  # in one queue that several tenants share
+MAX_TENANT_COMMAND_BYTES: Final = 64 * _MIB  # in the intake queue of one tenant
+MAX_INTERNAL_BYTES: Final = 1024 * _MIB  # in one queue between services
+MAX_TICKET_BYTES: Final = 8 * 1024 * _MIB  # in one queue of tickets
+MAX_RECENT_BYTES: Final = 64 * _MIB  # in one queue of copies for people
+MAX_TENANT_QUEUE_BYTES: Final = 256 * _MIB  # in one queue that a tenant declares
+MAX_TENANT_CONNECTIONS: Final = 100  # of one login of a tenant
+MAX_TENANT_CHANNELS: Final = 1_000  # of one login of a tenant
+MAX_TENANT_QUEUES: Final = 500  # for each tenant, in the limit of the virtual host
+MAX_INSTANCE_QUEUES: Final = 1_000  # exclusive queues of instances, in the same limit
 
 _COMMANDS: Final = any_of(re.escape(INTAKE.name), re.escape(QUERY.name))
+_EXCHANGE: Final = any_of(re.escape(COMMANDS))
+_TENANT_COMMANDS: Final = any_of(starting_with(tenant_intake_queue("").name))
+_INTERNAL: Final = any_of(
+    *(re.escape(each.name) for each in (TICKER, OUTCOMES, BREAKERS, DLQ, DEAD_LETTERS))
+)
+_RECENT: Final = any_of(*(re.escape(each.name) for each in (DEAD_RECENT, EVENTS_RECENT, ALERT)))
 _TICKETS: Final = any_of(
     starting_with(f"{DELAY}."), starting_with(f"{WORK}."), re.escape(DISPATCHER.name)
 )
 
 RESERVED_TENANTS: Final = frozenset({"amq", "guest", "default"})
+_USER_LIMITS: Final = {
+    "max-connections": MAX_TENANT_CONNECTIONS,
+    "max-channels": MAX_TENANT_CHANNELS,
+}
 
 SaltSource: TypeAlias = Callable[[int], bytes]
 
@@ -84,24 +122,85 @@ def definitions_file(options: InstallationOptions, salt: SaltSource) -> dict[str
     The file contains the topology that services declare, so `HAREBELL_TOPOLOGY_MODE=check`
     accepts a broker that imported the file.
     """
-    topology = SYSTEM
+    topology = with_tenant_queues(SYSTEM, options.tenants)
     for pool in dict.fromkeys(options.pools):
         if pool != DEFAULT_POOL:
             topology += work_topology(pool)
     vhost, users = options.vhost, options.users
     return {
         "vhosts": [{"name": vhost, "description": "Harebell: schedules and their runs"}],
-        "users": [_user(user, options.passwords.get(user.name), salt) for user in users],
+        "users": [
+            _user(user, options.passwords.get(user.name), salt, tenants=options.tenants)
+            for user in users
+        ],
         "permissions": [_permission(user, vhost) for user in users],
         "topic_permissions": list(_topic_permissions(users, vhost)),
         "exchanges": [_exchange(exchange, vhost) for exchange in topology.exchanges],
         "queues": [_queue(queue, vhost) for queue in topology.queues],
         "bindings": _bindings(topology, vhost),
-        "policies": [
-            _policy(vhost, "harebell-commands", _COMMANDS, max_length=MAX_QUEUED_COMMANDS),
-            _policy(vhost, "harebell-tickets", _TICKETS, max_length=MAX_QUEUED_BATCHES),
-        ],
+        "policies": list(_policies(options)),
+        "parameters": _limits(topology, options),
     }
+
+
+def _policies(options: InstallationOptions) -> Iterator[dict[str, Any]]:
+    """Yield the policies. The patterns exclude each other, because one policy applies to a queue.
+
+    A full queue of Harebell rejects messages, so that each publisher keeps its message.
+    A full queue of a tenant drops its oldest message, because a rejection would reach Harebell.
+    """
+    commands = {"max-length": MAX_QUEUED_COMMANDS, "overflow": "reject-publish"}
+    bounds: list[tuple[str, str, dict[str, Any]]] = [
+        ("harebell-commands", _COMMANDS, commands | _max_bytes(MAX_COMMAND_BYTES)),
+        (
+            "harebell-tickets",
+            _TICKETS,
+            {"max-length": MAX_QUEUED_BATCHES, "overflow": "reject-publish"}
+            | _max_bytes(MAX_TICKET_BYTES),
+        ),
+        (
+            "harebell-internal",
+            _INTERNAL,
+            {"overflow": "reject-publish"} | _max_bytes(MAX_INTERNAL_BYTES),
+        ),
+        ("harebell-recent", _RECENT, _max_bytes(MAX_RECENT_BYTES)),
+    ]
+    if options.tenants:
+        limit = _max_bytes(MAX_TENANT_COMMAND_BYTES)
+        bounds.append(("harebell-tenant-commands", _TENANT_COMMANDS, commands | limit))
+        alternate = {"alternate-exchange": OTHER_COMMANDS}
+        yield _policy(
+            options.vhost,
+            "harebell-other-commands",
+            _EXCHANGE,
+            definition=alternate,
+            apply_to="exchanges",
+        )
+    for tenant in dict.fromkeys(options.tenants):
+        own_queues = any_of(starting_with(f"{tenant}."))
+        bounds.append((f"harebell-tenant-{tenant}", own_queues, _max_bytes(MAX_TENANT_QUEUE_BYTES)))
+    for name, pattern, definition in bounds:
+        yield _policy(options.vhost, name, pattern, definition=definition, apply_to="queues")
+
+
+def _max_bytes(size: int) -> dict[str, int]:
+    return {"max-length-bytes": size}
+
+
+def _limits(topology: Topology, options: InstallationOptions) -> list[dict[str, Any]]:
+    """Return the limit of queues in the virtual host, because RabbitMQ has none for a user."""
+    tenants = len(set(options.tenants))
+    if not tenants:
+        return []
+    max_queues = len(topology.queues) + MAX_INSTANCE_QUEUES + tenants * MAX_TENANT_QUEUES
+    return [
+        {
+            "component": "vhost-limits",
+            "vhost": options.vhost,
+            "name": "limits",
+            "value": {"max-queues": max_queues},
+        }
+    ]
 
 
 def password_hash(password: str, salt: bytes) -> str:
@@ -109,13 +208,16 @@ def password_hash(password: str, salt: bytes) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def _user(user: User, password: SecretStr | None, salt: SaltSource) -> dict[str, Any]:
+def _user(
+    user: User, password: SecretStr | None, salt: SaltSource, *, tenants: Collection[str]
+) -> dict[str, Any]:
     secret = "" if password is None else password.get_secret_value()
     return {
         "name": user.name,
         "password_hash": password_hash(secret, salt(SALT_BYTES)) if secret else NO_PASSWORD,
         "hashing_algorithm": HASHING,
         "tags": list(user.tags),
+        "limits": _USER_LIMITS if user.name in tenants else {},
     }
 
 
@@ -177,13 +279,14 @@ def _bindings(topology: Topology, vhost: str) -> list[dict[str, Any]]:
     ]
 
 
-def _policy(vhost: str, name: str, pattern: str, *, max_length: int) -> dict[str, Any]:
-    """Return a policy that rejects, and never drops, the messages over the length."""
+def _policy(
+    vhost: str, name: str, pattern: str, *, definition: Mapping[str, Any], apply_to: str
+) -> dict[str, Any]:
     return {
         "name": name,
         "vhost": vhost,
         "pattern": pattern,
-        "apply-to": "queues",
+        "apply-to": apply_to,
         "priority": 0,
-        "definition": {"max-length": max_length, "overflow": "reject-publish"},
+        "definition": dict(definition),
     }

@@ -20,11 +20,15 @@ from harebell.messaging.topology.bus import (
     TICKER,
     dispatcher_control_queue,
     executor_control_queue,
+    intake_control_queue,
+    tenant_intake_queue,
 )
 
 NOTHING: Final = ""  # RabbitMQ: a pattern that matches no name
 DEFAULT_EXCHANGE: Final = "amq.default"  # the name of the default exchange in permissions
 ANY_EXECUTOR_QUEUE: Final = executor_control_queue("")
+ANY_INTAKE_CONTROL_QUEUE: Final = intake_control_queue("")
+ANY_TENANT_INTAKE_QUEUE: Final = tenant_intake_queue("").name
 ANY_DISPATCHER_QUEUE: Final = dispatcher_control_queue("")
 ANY_WORK_QUEUE: Final = f"{amqp_names.WORK}."
 OTHER_EXCHANGES: Final = r"(?!harebell\.|amq\.).+"  # the exchanges that AMQP targets name
@@ -59,13 +63,26 @@ def service_users() -> tuple[User, ...]:
     A service that sends replies may publish to the default exchange.
     """
     ticket_exchanges = (amqp_names.DELAY, amqp_names.DUE)
+    intake_queue = starting_with(ANY_INTAKE_CONTROL_QUEUE)
     executor_queue = starting_with(ANY_EXECUTOR_QUEUE)
     dispatcher_queue = starting_with(ANY_DISPATCHER_QUEUE)
     return (
-        _service(
-            "intake",
-            consumes=(INTAKE.name, QUERY.name),
-            publishes=(amqp_names.CHANGES, amqp_names.EVENTS, DEFAULT_EXCHANGE),
+        User(
+            "harebell_intake",
+            configure=any_of(intake_queue),
+            write=any_of(
+                re.escape(amqp_names.CHANGES),
+                re.escape(amqp_names.EVENTS),
+                re.escape(DEFAULT_EXCHANGE),
+                re.escape(amqp_names.DEAD),
+                intake_queue,
+            ),
+            read=any_of(
+                re.escape(INTAKE.name),
+                re.escape(QUERY.name),
+                starting_with(ANY_TENANT_INTAKE_QUEUE),
+                intake_queue,
+            ),
         ),
         _service(
             "ticker",

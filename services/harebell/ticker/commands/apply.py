@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,9 +11,10 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from harebell.contract.commands import MAX_BULK_SCHEDULES, BulkCommand
+from harebell.contract.commands import MAX_BULK_SCHEDULES, BulkCommand, SchedulePut
 from harebell.contract.errors import InvalidInput, NotFound, Rejected
 from harebell.contract.responses import BulkResponse
+from harebell.domain.run_states import ScheduleState
 from harebell.domain.sender import IdentityMode
 from harebell.messaging.acknowledge import Delivery, Outcome
 from harebell.messaging.publisher import Publisher
@@ -38,6 +39,7 @@ from harebell.ticker.store.command_results import (
     record_responses,
 )
 from harebell.ticker.store.save import SaveResult, save_planning_steps, save_unit_of_work
+from harebell.ticker.store.schedule_counts import ScheduleCounts, ScheduleRoom
 from harebell.ticker.store.schedules import find_schedules, load_unit_of_work
 from harebell.ticker.store.versions import VersionCache
 
@@ -70,6 +72,7 @@ class CommandApplier:
     wake: asyncio.Event
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
     identity: IdentityMode
+    schedule_counts: ScheduleCounts
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Apply the deliveries in batches and return one outcome for each delivery.
@@ -103,7 +106,9 @@ class CommandApplier:
             repeated = await load_responses(connection, batch.keys)
             unit = await self._load(connection, batch.without(repeated))
             now = self.clock.now()
-            decide_batch(unit, batch, repeated, now=now)
+            creations = count_creations(unit, batch.without(repeated))
+            rooms = await self.schedule_counts.rooms(connection, creations)
+            decide_batch(unit, batch, repeated, now=now, rooms=rooms)
             steps = plan_unit(unit, now=now, until=now + self.horizon)
             await save_unit_of_work(connection, unit)
             saved = await save_planning_steps(connection, steps, now=now)
@@ -115,6 +120,9 @@ class CommandApplier:
             await failpoint.reach("ticker.change_before_commit")
         await failpoint.reach("ticker.change_after_commit")
         applied_at = self.clock.now()
+        self.schedule_counts.record(
+            version.tenant for version in unit.versions_in_force if version.number == 1
+        )
         self.versions.add(version for version, _ in unit.new_versions)
         self.wake.set()
         self.on_saved(saved.records)
@@ -171,12 +179,34 @@ async def _find_bulk_schedules(connection: asyncpg.Connection, item: BatchItem) 
     return found
 
 
+def count_creations(unit: UnitOfWork, items: Iterable[BatchItem]) -> Counter[str]:
+    """Return the number of puts by tenant that may create a schedule."""
+    return Counter(
+        item.message.tenant for item in items if item.response is None and _creates(unit, item)
+    )
+
+
+def _creates(unit: UnitOfWork, item: BatchItem) -> bool:
+    """Return whether the command is a put of a schedule that does not exist or is deleted."""
+    context = item.context
+    if context is None or not isinstance(context.command, SchedulePut):
+        return False
+    record = None if context.schedule_id is None else unit.schedules.get(context.schedule_id)
+    return record is None or record.state is ScheduleState.DELETED
+
+
 def decide_batch(
-    unit: UnitOfWork, batch: CommandBatch, repeated: Mapping[CommandKey, bytes], *, now: datetime
+    unit: UnitOfWork,
+    batch: CommandBatch,
+    repeated: Mapping[CommandKey, bytes],
+    *,
+    now: datetime,
+    rooms: Mapping[str, ScheduleRoom],
 ) -> None:
     """Apply each command to the unit and set its response.
 
     A repeated command changes nothing and gets the first response.
+    A put that would create a schedule beyond the quota of its tenant is rejected.
     """
     responses = dict(repeated)
     for item in batch.items:
@@ -185,6 +215,8 @@ def decide_batch(
             continue
         if item.context is not None and item.response is None:
             try:
+                if item.message.tenant in rooms and _creates(unit, item):
+                    rooms[item.message.tenant].take()
                 item.set_response(_apply(unit, item, item.context._replace(applied_at=now)))
             except Rejected as error:
                 item.reject(error)

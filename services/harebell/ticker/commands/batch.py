@@ -1,7 +1,7 @@
 """Batches of commands: deliveries of `harebell.changes`, parsed for one transaction."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -11,17 +11,19 @@ from pydantic import TypeAdapter
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
 from harebell.contract.amqp_names import CHANGES
 from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
-from harebell.contract.errors import InvalidInput, Rejected
+from harebell.contract.errors import InvalidInput, QuotaExceeded, Rejected
 from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import decode_model, encode
 from harebell.contract.message import parse
 from harebell.contract.responses import ErrorResponse, error_response
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
+from harebell.messaging.credits import tenant_of
 from harebell.messaging.sender_check import is_foreign
 from harebell.ticker.commands.handlers import CommandContext, Response
 from harebell.ticker.store.command_results import CommandKey
 
 MAX_COMMANDS: Final = 500  # in one transaction
+MAX_PART: Final = 100  # commands of one transaction, if other tenants wait for the same ticker
 PARSE_CHUNK: Final = 32  # commands parsed before the loop returns to a waiting transaction
 
 _ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
@@ -49,6 +51,11 @@ class BatchItem:
             None if request_id is None else (self.message.tenant, request_id, self.accepted.index)
         )
 
+    @property
+    def is_beyond_quota(self) -> bool:
+        response = self.response
+        return isinstance(response, ErrorResponse) and response.error.code == QuotaExceeded.code
+
     def set_response(self, response: Response | ErrorResponse) -> None:
         self.response = response
         self.response_body = encode(response)
@@ -64,10 +71,24 @@ class BatchItem:
 
 @dataclass(slots=True)
 class CommandBatch:
-    """The commands of one transaction, by message, and one outcome for each delivery."""
+    """The commands of one transaction, by message, and one outcome for each delivery.
+
+    A batch with a part of a large message contains only this part. The batch with the last part
+    has all items of the message in `whole`, and the outcome of the delivery.
+    """
 
     outcomes: list[Outcome] = field(default_factory=list)
     messages: list[tuple[AcceptedCommands, list[BatchItem]]] = field(default_factory=list)
+    whole: list[BatchItem] | None = None
+
+    @property
+    def replies(self) -> list[tuple[AcceptedCommands, list[BatchItem]]]:
+        """Return the messages whose last item is in this batch, with all their items."""
+        if not self.outcomes:
+            return []
+        if self.whole is None:
+            return self.messages
+        return [(message, self.whole) for message, _ in self.messages]
 
     @property
     def items(self) -> list[BatchItem]:
@@ -79,11 +100,16 @@ class CommandBatch:
 
     @property
     def responses(self) -> dict[CommandKey, bytes]:
-        """Return the response of each command that is not a repeat, by its key."""
+        """Return the response of each command that is not a repeat, by its key.
+
+        A later repeat of a command beyond a quota may succeed, so its error is not among them.
+        """
         return {
             key: item.response_body
             for item in self.items
-            if item.response is not None and (key := item.key) is not None
+            if item.response is not None
+            and (key := item.key) is not None
+            and not item.is_beyond_quota
         }
 
     def without(self, repeated: Collection[CommandKey]) -> list[BatchItem]:
@@ -106,13 +132,31 @@ async def read_batches(deliveries: Sequence[Delivery]) -> AsyncIterator[CommandB
         except InvalidInput as error:
             batch.outcomes.append(DeadLettered(error.code, error.reason))
             continue
-        if size and size + len(message.items) > MAX_COMMANDS:
+        is_split = bool(tenant_of(delivery)) and len(message.items) > MAX_PART
+        if size and (is_split or size + len(message.items) > MAX_COMMANDS):
             yield batch
             batch, size = CommandBatch(), 0
+        if is_split:
+            for part in _parts(message, await _items(message)):
+                yield part
+            continue
         batch.messages.append((message, await _items(message)))
         batch.outcomes.append(DONE)
         size += len(message.items)
     yield batch
+
+
+def _parts(message: AcceptedCommands, items: list[BatchItem]) -> Iterator[CommandBatch]:
+    """Yield the message in parts, so that the loop returns to other tenants between them.
+
+    After a crash between two parts, the whole message is repeated, and the commands of the first
+    parts get their first responses.
+    """
+    for start in range(0, len(items), MAX_PART):
+        part = CommandBatch(messages=[(message, items[start : start + MAX_PART])])
+        if start + MAX_PART >= len(items):
+            part.outcomes, part.whole = [DONE], items
+        yield part
 
 
 async def _items(message: AcceptedCommands) -> list[BatchItem]:

@@ -52,7 +52,7 @@ async def _send_replies(publisher: Publisher, batch: CommandBatch, identity: Ide
             response_body(message, items),
             message_id=f"{message.correlation_id}/response",
         )
-        for message, items in batch.messages
+        for message, items in batch.replies
         if message.reply_to is not None and can_reply_to(message.reply_to, message.tenant, identity)
     ]
     await asyncio.gather(*(send_reply(publisher, each) for each in replies))
