@@ -86,7 +86,7 @@ async def publishing_transaction(
                     is_committing = True
             except Exception:
                 if is_committing:
-                    await transaction.republish("unknown")
+                    await transaction.republish(metrics.UNKNOWN)
                 raise
             if transaction.is_slow:
-                await transaction.republish("slow")
+                await transaction.republish(metrics.SLOW)

@@ -1,0 +1,1 @@
+"""The Grafana dashboards in `compose/grafana`, generated from typed panels."""

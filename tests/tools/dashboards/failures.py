@@ -1,0 +1,109 @@
+"""The dashboard for the question what failed, and what a person has to do."""
+
+from typing import Final
+
+from tests.tools.dashboards.panel import (
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    Unit,
+    rate,
+    shared,
+    total,
+)
+
+_RUNS: Final = Row(
+    title="Runs and attempts",
+    panels=(
+        Panel(
+            title="Failed attempts",
+            description="Attempts that failed, and attempts whose executor did not respond.",
+            unit=Unit.PER_SECOND,
+            queries=(
+                rate(
+                    "harebell_attempts_total",
+                    "outcome",
+                    selector='{outcome=~"failed|lease_expired|cancelled"}',
+                ),
+            ),
+        ),
+        Panel(
+            title="Runs that did not succeed",
+            description="The reason tells whether a person, a limit or a failure ended the run.",
+            unit=Unit.PER_SECOND,
+            queries=(
+                rate("harebell_runs_total", "state", "reason", selector='{state!="succeeded"}'),
+            ),
+        ),
+        Panel(
+            title="Rejected tickets and completions",
+            description="Late copies of a ticket or a completion that the ledger has rejected.",
+            unit=Unit.PER_SECOND,
+            queries=(
+                rate("harebell_stale_tickets_total"),
+                rate("harebell_orphan_tickets_total"),
+                rate("harebell_fenced_completions_total"),
+            ),
+        ),
+    ),
+)
+
+_DEAD_LETTERS: Final = Row(
+    title="Dead letters",
+    panels=(
+        Panel(
+            title="New, replayed and deleted",
+            description="New dead letters by kind, and what people and the retention did.",
+            unit=Unit.PER_SECOND,
+            queries=(
+                rate("harebell_dead_letters_total", "kind"),
+                rate("harebell_replayed_runs_total"),
+                rate("harebell_dead_letters_deleted_total", "reason"),
+            ),
+        ),
+        Panel(
+            title="Open dead letters",
+            description="Dead letters that wait for a person, and replay jobs without progress.",
+            unit=Unit.NUMBER,
+            queries=(shared("harebell_dead_letters_open"), shared("harebell_replay_jobs_stalled")),
+        ),
+        Panel(
+            title="Alerts without Prometheus",
+            description="Alerts that the dlq_inspector published and posted to its webhook.",
+            unit=Unit.PER_SECOND,
+            queries=(
+                rate("harebell_alerts_total", "alert"),
+                rate("harebell_alerts_posted_total", "result"),
+            ),
+        ),
+    ),
+)
+
+_BREAKERS: Final = Row(
+    title="Breakers",
+    panels=(
+        Panel(
+            title="Breakers that are not closed",
+            description="The number of downstreams by the state of their breaker.",
+            unit=Unit.NUMBER,
+            queries=(total("harebell_breakers", "state"),),
+        ),
+        Panel(
+            title="Downstreams with a breaker",
+            description="Each downstream whose breaker defers runs, at most 100 of them.",
+            unit=Unit.NUMBER,
+            queries=(Query("max by (downstream) (harebell_breaker_open)", "{{downstream}}"),),
+        ),
+        Panel(
+            title="Deferred tickets",
+            description="Tickets that wait in a dispatcher because of a breaker.",
+            unit=Unit.NUMBER,
+            queries=(total("harebell_deferred_tickets", "gate"),),
+        ),
+    ),
+)
+
+FAILURES: Final = Dashboard(
+    name="failures", title="Harebell / Failures", rows=(_RUNS, _DEAD_LETTERS, _BREAKERS)
+)
