@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +25,13 @@ THRESHOLD: Final = re.compile(
     r"|histogram_quantile\((?P<quantile>[\d.]+)|le=\"(?P<bucket>[\d.]+)\""
 )
 # Seconds between two samples and between two evaluations, one if the rule is not listed.
-TICKS: Final = {"HarebellNothingExecuted": 20}
+TICKS: Final = {
+    "HarebellNothingExecuted": 20,
+    "HarebellStartsLateHour": 30,
+    "HarebellStartsLateSixHours": 180,
+    "HarebellStartsLateDay": 720,
+    "HarebellStartsLateThreeDays": 2160,
+}
 
 STAGING: Final = "harebell_last_staging_pass_timestamp_seconds"
 STARTS: Final = "harebell_start_lateness_seconds_count"
@@ -94,6 +101,66 @@ def changes(**buckets: str) -> dict[str, str]:
     """Return the series of buckets such as `le_2_0`."""
     names = {name.removeprefix("le_").replace("_", "."): each for name, each in buckets.items()}
     return {changes_up_to("+Inf" if name == "inf" else name): each for name, each in names.items()}
+
+
+WITHIN_1_S: Final = 'harebell_start_lateness_seconds_bucket{lane="normal",le="1.0"}'
+STARTS_PER_TICK: Final = 100_000
+SHORT: Final = 10  # ticks of the short window of an objective
+LONG: Final = 12 * SHORT  # ticks of its long window
+
+
+def sums(increases: Iterable[float]) -> str:
+    return " ".join(f"{total:.0f}" for total in accumulate(increases))
+
+
+def late_starts(shares: Sequence[float], *, burst_at: int | None = None) -> dict[str, str]:
+    """Return the starts of each tick, with the share that is late.
+
+    At the tick `burst_at`, as many starts as in a thousand other ticks are late.
+    """
+    starts = [STARTS_PER_TICK] * len(shares)
+    in_time = [STARTS_PER_TICK * (1 - share) for share in shares]
+    if burst_at is not None:
+        starts[burst_at] += 1_000 * STARTS_PER_TICK
+    return {STARTS: sums(starts), WITHIN_1_S: sums(in_time)}
+
+
+def objective(long: str, short: str, share: float) -> dict[str, Pair]:
+    """Return the pairs of a rule that compares late starts with all starts in two windows."""
+    below, above = 0.98 * share, 1.02 * share
+    before = [0.0] * 2 * LONG
+    end = len(before) + SHORT - 1
+
+    def long_share(value: float) -> Probe:
+        """Let only the short window contain late starts, so that it is above its threshold."""
+        return Probe(end, late_starts([*before, *[value * LONG / SHORT] * SHORT]))
+
+    def short_share(value: float) -> Probe:
+        """Let half of the starts before the short window be late."""
+        return Probe(end, late_starts([*[0.5] * len(before), *[value] * SHORT]))
+
+    of_long = Pair(long_share(below), long_share(above))
+    of_short = Pair(short_share(below), short_share(above))
+    few_late = [*before, *[2 * share] * SHORT, 2 * share]  # too few for the long window
+    leaves_long = until(end, late_starts(few_late, burst_at=end - LONG + 1))
+    leaves_short = until(end, late_starts([0.0] * (end + 2), burst_at=end - SHORT + 1))
+    half_second = WITHIN_1_S.replace("1.0", "0.5")
+    two_seconds = WITHIN_1_S.replace("1.0", "2.0")
+    every, no = (sums([each] * (end + 1)) for each in (STARTS_PER_TICK, 0))
+    bucket = Pair(
+        Probe(end, {STARTS: every, two_seconds: every, WITHIN_1_S: every, half_second: no}),
+        Probe(end, {STARTS: every, two_seconds: every, WITHIN_1_S: no, half_second: no}),
+    )
+    return {
+        "bucket 1.0": bucket,
+        "bucket 1.0 2": bucket,
+        f"[{long}]": leaves_long,
+        f"[{long}] 2": leaves_long,
+        f"[{short}]": leaves_short,
+        f"[{short}] 2": leaves_short,
+        f"> {share}": of_long,
+        f"> {share} 2": of_short,
+    }
 
 
 NO_START: Final = {STARTS: "5x9000", OLDEST: "61x9000"}
@@ -179,6 +246,10 @@ PAIRS: Final[dict[str, dict[str, Pair]]] = {
         ),
         "for 2m": starting_at(121, changes(le_5_0="0+1x200", le_inf="0+1x200")),
     },
+    "HarebellStartsLateHour": objective("1h", "5m", 0.0144),
+    "HarebellStartsLateSixHours": objective("6h", "30m", 0.006),
+    "HarebellStartsLateDay": objective("1d", "2h", 0.003),
+    "HarebellStartsLateThreeDays": objective("3d", "6h", 0.001),
     "HarebellOrphanTickets": {
         "[10m]": until(699, {ORPHANS: STEP_AT_100}),
         "> 0": Pair(Probe(300, {ORPHANS: "0x300"}), Probe(300, {ORPHANS: "0x99 1x300"})),
