@@ -14,11 +14,13 @@ from tests.rig.servers import Servers
 from tests.tools.dashboards.grafana import DASHBOARDS
 from tests.tools.dashboards.panel import RATE_INTERVAL
 
+from harebell.contract.errors import CommandRejected
 from harebell.dev.plan import ServiceCounts
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 COUNTS = ServiceCounts()
+ECHO = {"task": {"name": "harebell.echo"}}
 REFUSED = "http://127.0.0.1:1/"  # no server listens on this port
 QUERIES = {
     f"{dashboard.name}: {panel.title}: {query.legend}": query.expr
@@ -30,12 +32,15 @@ QUERIES = {
 
 @pytest.fixture
 def stack(servers: Servers, tmp_path: Path) -> Iterator[Stack]:
+    policies = tmp_path / "tenants.yaml"
+    policies.write_text("defaults: {pools: [default]}\n")
     with Stack.open(servers, tmp_path / "stack") as opened:
         opened.start(
             COUNTS,
             HAREBELL_BREAKER_MODE="auto",
             HAREBELL_ALERT_DEAD_LETTER_COUNT="1",
             HAREBELL_ALERT_WEBHOOK_URL=REFUSED,
+            HAREBELL_TENANTS_FILE=str(policies),
         )
         yield opened
 
@@ -62,12 +67,14 @@ async def test_every_query_of_the_dashboards_has_data(stack: Stack, prometheus: 
 
     async def is_complete() -> bool:
         await acme.harebell.trigger(key="works")  # a change, which has a latency
+        with suppress(CommandRejected):  # the tenant policy does not permit the pool
+            await acme.put("refused", {"every": "1s"}, ECHO, pool="vip")
         with suppress(URLError):  # Prometheus does not listen yet
             return await asyncio.to_thread(drop_filled)
         return False
 
     async with stack.tenant("acme") as acme:
-        await acme.put("works", {"every": "1s"}, {"task": {"name": "harebell.echo"}})
+        await acme.put("works", {"every": "1s"}, ECHO)
         failing = {"http": {"url": REFUSED}}
         await acme.put("fails", {"every": "1s"}, failing, retry={"max_attempts": 1})
         with suppress(AssertionError):  # the next assertion names the queries

@@ -104,6 +104,41 @@ _BREAKERS: Final = Row(
     ),
 )
 
+_TENANTS: Final = Row(
+    title="Tenants",
+    panels=(
+        Panel(
+            title="Refused messages",
+            description="Messages with a foreign sender, a foreign route or a foreign reply queue.",
+            unit=Unit.PER_SECOND,
+            queries=(rate("harebell_refused_messages_total", "code"),),
+        ),
+        Panel(
+            title="Refusals of the tenant policy",
+            description="Commands and attempts that a rule or a quota of the policy refused.",
+            unit=Unit.PER_SECOND,
+            queries=(rate("harebell_policy_refusals_total", "code", "rule"),),
+        ),
+        Panel(
+            title="Validity of the tenant policy",
+            description="At 0, the newest document is invalid and an older one is in force.",
+            unit=Unit.NUMBER,
+            queries=(Query("min by (job) (harebell_tenant_policies_valid)", "{{job}}"),),
+        ),
+        Panel(
+            title="Omitted events and conflicts",
+            description="Rejections without an event, and dead letters with the id of another one.",
+            unit=Unit.PER_SECOND,
+            queries=(
+                rate("harebell_omitted_events_total"),
+                rate("harebell_dead_letter_conflicts_total"),
+            ),
+        ),
+    ),
+)
+
 FAILURES: Final = Dashboard(
-    name="failures", title="Harebell / Failures", rows=(_RUNS, _DEAD_LETTERS, _BREAKERS)
+    name="failures",
+    title="Harebell / Failures",
+    rows=(_RUNS, _DEAD_LETTERS, _BREAKERS, _TENANTS),
 )
