@@ -112,6 +112,7 @@ class Stack:
         variables = {
             "HAREBELL_DATABASE_URL": as_role(self.database_url, kind),
             "HAREBELL_BREAKER_MODE": "manual",
+            "HAREBELL_TESTING": "1",  # some tests set a failpoint
         } | environment
         return self.services.start(kind, number, environment=variables, ready=ready)
 

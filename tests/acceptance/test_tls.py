@@ -29,6 +29,7 @@ from harebell.runtime.database_url import read_database_url
 from harebell.runtime.settings import ServiceSettings
 from harebell.storage.engine import open_engine, open_pool, translate_db_errors
 from harebell.storage.migrate import migrate
+from harebell.storage.role_passwords import ROLES
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
@@ -165,7 +166,7 @@ async def test_require_without_an_authority_encrypts_and_verifies_nothing(tls: T
 
 @pytest.mark.requirement("P9")
 async def test_certificate_of_a_role_replaces_its_password(tls: TlsServers) -> None:
-    await migrate(tls.database_url(), role_password=ROLE_PASSWORD)
+    await migrate(tls.database_url(), role_passwords=dict.fromkeys(ROLES, ROLE_PASSWORD))
     auditor, ticker = (
         tls.authority.issue("harebell_auditor"),
         tls.authority.issue("harebell_ticker"),

@@ -9,6 +9,7 @@ import asyncpg
 from tests.rig.servers import ROLE_PASSWORD, Servers
 
 from harebell.storage.migrate import migrate
+from harebell.storage.role_passwords import ROLES
 
 ROWS: Final = Path(__file__).with_name("ledger_v1.sql")
 REVISION: Final = "0001"
@@ -41,4 +42,4 @@ async def rebuild(servers: Servers, url: str, statements: str) -> None:
         await connection.execute(statements)
     finally:
         await connection.close()
-    await migrate(url, role_password=ROLE_PASSWORD)
+    await migrate(url, role_passwords=dict.fromkeys(ROLES, ROLE_PASSWORD))

@@ -20,6 +20,7 @@ from tests.rig.broker_versions import server_command
 from harebell.dev.rabbitmq import Broker
 from harebell.dev.servers import PrivateServers
 from harebell.storage.migrate import migrate
+from harebell.storage.role_passwords import ROLES
 
 ROLE_PASSWORD = "for-tests"  # noqa: S105  # of a throwaway database
 TEMPLATE = "harebell_template"
@@ -127,7 +128,8 @@ class Servers:
             exists = "SELECT 1 FROM pg_database WHERE datname = $1"
             if not await connection.fetchval(exists, TEMPLATE):
                 await connection.execute(f"CREATE DATABASE {TEMPLATE}")
-                await migrate(self._at(TEMPLATE), role_password=ROLE_PASSWORD)
+                passwords = dict.fromkeys(ROLES, ROLE_PASSWORD)
+                await migrate(self._at(TEMPLATE), role_passwords=passwords)
             name = f"test_{os.getpid()}_{next(_numbers)}"
             await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
         finally:

@@ -30,8 +30,11 @@ def migrate(database_url: str) -> None:
     """
     # `status` and `logs` do not need alembic.
     from harebell.storage.migrate import migrate as migrate_database  # noqa: PLC0415  # alembic loads slowly
+    from harebell.storage.role_passwords import ROLES  # noqa: PLC0415  # as above
 
-    asyncio.run(migrate_database(database_url, role_password=urlsplit(database_url).password))
+    password = urlsplit(database_url).password
+    passwords = {} if password is None else dict.fromkeys(ROLES, password)
+    asyncio.run(migrate_database(database_url, role_passwords=passwords))
 
 
 DEFAULT_ROOT = Path(".harebell")

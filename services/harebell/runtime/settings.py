@@ -39,7 +39,9 @@ AMQP_FILES: Final = ("cafile", "certfile", "keyfile")  # parameters of an AMQP U
 PREFIX: Final = "HAREBELL_"
 FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE is the path of a file with the value
 # The command line and the migration read these variables. A service ignores them.
-OTHER_PROGRAMS_SETTINGS: Final = frozenset({"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD"})
+OTHER_PROGRAMS_SETTINGS: Final = frozenset(
+    {"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD", "ROLE_PASSWORDS_FILE"}
+)
 MIN_POLL_INTERVAL: Final = timedelta(milliseconds=10)
 MAX_POLL_INTERVAL: Final = timedelta(seconds=15)
 MIN_BREAKER_WINDOW: Final = timedelta(seconds=1)
@@ -166,12 +168,21 @@ class ServiceSettings(BaseModel):
     identity: Annotated[IdentityMode | None, Field(validate_default=True)] = None
     # Logins that may act for every tenant and give the orders of the operators.
     operators: Annotated[frozenset[str], BeforeValidator(_parse_names)] = DEFAULT_OPERATORS
+    testing: bool = False  # a failpoint needs it, so that no variable alone breaks production
     failpoint: str | None = None  # for tests: ticker.before_commit:kill
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         ServiceSettings._classes.append(cls)
+
+    @field_validator("failpoint")
+    @classmethod
+    def _check_failpoint(cls, failpoint: str | None, info: ValidationInfo) -> str | None:
+        if failpoint is not None and not info.data.get("testing"):
+            reason = f"A failpoint is only for tests and needs {PREFIX}TESTING=1."
+            raise invalid("invalid_setting", reason)
+        return failpoint
 
     @field_validator("database_pool_min")
     @classmethod

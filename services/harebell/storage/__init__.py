@@ -2,6 +2,7 @@
 
 * migrations               the migrations of the schema
 * migrate                  the upgrade of a database and the logins of the service roles
+* role_passwords           the passwords of the service roles and their verifiers
 * tables                   the tables, for cold reads
 * engine                   pools, engines, error translation and pages
 * runs                     the SQL of runs, attempts, overlap slots and rate limits

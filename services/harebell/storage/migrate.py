@@ -1,6 +1,8 @@
 """Migration of a database to the present schema, and the logins of the service roles."""
 
 import asyncio
+import secrets
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -13,15 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from harebell.domain.run_states import RETENTION
 from harebell.storage.engine import ENGINE_URL, connect
+from harebell.storage.role_passwords import SALT_BYTES, scram_verifier
 
-ROLES: Final = (
-    "harebell_intake",
-    "harebell_ticker",
-    "harebell_dispatcher",
-    "harebell_executor",
-    "harebell_dlq_inspector",
-    "harebell_auditor",
-)
 DAYS_BACK: Final = RETENTION.days
 DAYS_AHEAD: Final = 8
 ENSURE_PARTITIONS: Final = (
@@ -38,11 +33,14 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"  # SQLSTATE
 _DIRECTORY: Final = Path(__file__).parent / "migrations"
 
 
-async def migrate(database_url: str, *, role_password: str | None = None, to: str = "head") -> None:
+async def migrate(
+    database_url: str, *, role_passwords: Mapping[str, str] | None = None, to: str = "head"
+) -> None:
     """Migrate to the schema `to` as the owner of the database. A repeated call changes nothing.
 
     Several migrations of one database may run at once, and services may use the database.
     Each migration is a transaction, so a killed migration has no effect.
+    `role_passwords` contains the new passwords of the roles that may log in.
     Raise `DBAPIError` if a migration does not get its lock in `MAX_TRIES` tries.
     """
     engine = create_async_engine(
@@ -58,8 +56,7 @@ async def migrate(database_url: str, *, role_password: str | None = None, to: st
         async with engine.connect() as connection:
             await _wait_for_other_migrations(connection)
             await _upgrade_with_retries(connection, to)
-            if role_password is not None:
-                await _allow_logins(connection, role_password)
+            await _allow_logins(connection, role_passwords or {})
             await connection.commit()
     finally:
         await engine.dispose()
@@ -99,7 +96,9 @@ def _upgrade(connection: Connection, to: str) -> None:
     command.upgrade(config, to)
 
 
-async def _allow_logins(connection: AsyncConnection, password: str) -> None:
-    quoted = password.replace("'", "''")
-    for role in ROLES:
-        await connection.execute(text(f"ALTER ROLE {role} LOGIN PASSWORD '{quoted}'"))
+async def _allow_logins(connection: AsyncConnection, passwords: Mapping[str, str]) -> None:
+    """Set the passwords as verifiers, so that no log of statements contains a password."""
+    for role, password in passwords.items():
+        verifier = scram_verifier(password, secrets.token_bytes(SALT_BYTES))
+        # `text` would take a colon of the verifier for a parameter.
+        await connection.exec_driver_sql(f"ALTER ROLE {role} LOGIN PASSWORD '{verifier}'")

@@ -69,6 +69,7 @@ class DlqEnvironment:
             "HAREBELL_AMQP_URL": self.settings.amqp_url.get_secret_value(),
             "HAREBELL_DATABASE_URL": self.settings.database_url.get_secret_value(),
             "HAREBELL_INSTANCE_ID": "inspector-2",
+            "HAREBELL_TESTING": "1",
             "PYTHONPATH": os.pathsep.join(sys.path),  # this tree, even if it is not installed
         }
 

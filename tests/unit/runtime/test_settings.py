@@ -246,3 +246,14 @@ def test_webhook_needs_https_except_on_loopback(url: str, *, is_valid: bool) -> 
     assert refused.value.field == "HAREBELL_ALERT_WEBHOOK_URL"
     assert "https" in refused.value.reason
     assert "abc" not in refused.value.reason
+
+
+def test_failpoint_needs_the_permission_of_tests() -> None:
+    failpoint = {"HAREBELL_FAILPOINT": "ticker.before_commit:kill"}
+
+    with pytest.raises(InvalidInput, match="needs HAREBELL_TESTING=1") as refused:
+        TickerSettings.load(URLS | failpoint)
+
+    assert refused.value.field == "HAREBELL_FAILPOINT"
+    permitted = TickerSettings.load(URLS | failpoint | {"HAREBELL_TESTING": "1"})
+    assert permitted.failpoint == "ticker.before_commit:kill"
