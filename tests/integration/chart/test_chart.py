@@ -117,11 +117,9 @@ def test_each_service_runs_its_own_module_with_its_own_urls() -> None:
 
 
 def test_environment_of_each_service_consists_of_valid_settings() -> None:
-    known = {
-        PREFIX + name.upper()
-        for settings in (ServiceSettings, *ServiceSettings._classes)  # noqa: SLF001  # all services
-        for name in settings.model_fields
-    }
+    classes: list[type[ServiceSettings]] = [ServiceSettings]
+    classes += ServiceSettings._classes  # noqa: SLF001  # the settings of all services
+    known = {PREFIX + name.upper() for each in classes for name in each.model_fields}
     for each in of_kind("Deployment", example("production")).values():
         names = {name.removesuffix("_FILE") for name in environment(each)}
 
