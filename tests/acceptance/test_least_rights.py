@@ -36,7 +36,7 @@ MAY_PUBLISH = {
     "harebell_dlq_inspector": {"delay", "due", "events", "dead"},
     "harebell_watchdog": set(),  # the user may publish only one event
     "harebell_monitor": set(),
-    "harebell_operator": {"commands"},
+    "harebell_operator": {"commands", "queries"},
     ACME: {"commands", "queries"},
 }
 

@@ -225,9 +225,15 @@ class Client(DeadLetterMethods, BreakerMethods):
         fields = {"run_id": run_id, "as": as_, "note": note, "request_id": request_id}
         return await self._command(RunResponse, "run.resolve", fields)
 
-    async def schedule(self, **reference: Unpack[ScheduleRef]) -> ScheduleDetail:
-        """Return one schedule with its definition."""
-        schedule: ScheduleDetail = await self._query("schedule.get", reference)
+    async def schedule(
+        self, *, reveal: bool = False, **reference: Unpack[ScheduleRef]
+    ) -> ScheduleDetail:
+        """Return one schedule with its definition.
+
+        Literal secrets are `***`, except for an operator with `reveal`.
+        """
+        fields = {**reference, "reveal": True} if reveal else reference
+        schedule: ScheduleDetail = await self._query("schedule.get", fields)
         return schedule
 
     def schedules(
@@ -236,9 +242,15 @@ class Client(DeadLetterMethods, BreakerMethods):
         """Yield the schedules that match, the newest first, all of them or the first `limit`."""
         return self._rows("schedule.list", fields, limit)
 
-    async def versions(self, **reference: Unpack[ScheduleRef]) -> list[VersionView]:
-        """Return the versions of a schedule, the newest first."""
-        found: VersionListView = await self._query("schedule.versions", reference)
+    async def versions(
+        self, *, reveal: bool = False, **reference: Unpack[ScheduleRef]
+    ) -> list[VersionView]:
+        """Return the versions of a schedule, the newest first.
+
+        Literal secrets are `***`, except for an operator with `reveal`.
+        """
+        fields = {**reference, "reveal": True} if reveal else reference
+        found: VersionListView = await self._query("schedule.versions", fields)
         return found.versions
 
     async def preview(

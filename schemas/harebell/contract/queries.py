@@ -34,7 +34,16 @@ class ListQuery(Query):
     after: ShortText | None = None
 
 
-class ScheduleGet(ScheduleRefQuery):
+class DefinitionQuery(ScheduleRefQuery):
+    """The base of a query whose response contains definitions.
+
+    With `reveal`, the definitions contain their literal secrets. Only an operator may set it.
+    """
+
+    reveal: bool | None = None
+
+
+class ScheduleGet(DefinitionQuery):
     """A query for one schedule with its definition, its state and its next scheduled time."""
 
 
@@ -47,7 +56,7 @@ class ScheduleList(ListQuery):
     state: ShortText | None = None
 
 
-class ScheduleVersions(ScheduleRefQuery):
+class ScheduleVersions(DefinitionQuery):
     """A query for the versions of a schedule, the newest first."""
 
 

@@ -348,3 +348,17 @@ def test_apply_prints_no_literal_secret(
 
         assert "daily" in result.stdout
         assert "s3cret" not in result.output + result.stderr
+
+
+@pytest.mark.requirement("P7")
+def test_reveal_is_sent_only_when_an_operator_asks_for_it(
+    cli: CommandLine, broker: FakeBroker
+) -> None:
+    broker.respond = StoredSchedules(stored(WITH_SECRET))
+
+    for command in (("export",), ("schedule", "get", "daily")):
+        cli(*command)
+        assert "reveal" not in broker.requests[-1].body
+        result = cli(*command, "--reveal")
+        assert broker.requests[-1].body["reveal"] is True
+        assert "s3cret" in result.stdout

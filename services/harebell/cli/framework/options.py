@@ -118,6 +118,10 @@ RequestId: TypeAlias = Annotated[
         help="Identify the command, so that a repeat gets the first response and changes nothing.",
     ),
 ]
+Reveal: TypeAlias = Annotated[
+    bool,
+    typer.Option("--reveal", help="Show literal secrets. Only an operator may use this option."),
+]
 DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Print what the command would do and change nothing.")
 ]

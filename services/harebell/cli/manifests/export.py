@@ -11,7 +11,7 @@ import yaml
 
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
-from harebell.cli.framework.options import Format, Owner, Tag
+from harebell.cli.framework.options import Format, Owner, Reveal, Tag
 from harebell.cli.framework.session import Session
 from harebell.cli.manifests.plan import without_defaults
 from harebell.client import Client, CommandRejected, ScheduleDetail
@@ -29,6 +29,7 @@ class ScheduleExportOptions:
 
     owner: Owner = None
     tag: Tag = None
+    reveal: Reveal = False
 
 
 @command(app, "export")
@@ -38,7 +39,7 @@ async def export(session: Session, options: ScheduleExportOptions) -> ExitCode:
         rows = [row async for row in client.schedules(owner=options.owner, tag=options.tag)]
         rows = [row for row in rows if row.state not in ENDED_STATES]
         keys = sorted(row.key for row in rows if row.key)
-        stored = await fetch_schedules(client, keys)
+        stored = await fetch_schedules(client, keys, reveal=options.reveal)
     if without_key := sum(row.key is None for row in rows):
         session.output.print_message(
             f"The export omits {without_key} schedules, because they have no key."
@@ -56,14 +57,16 @@ async def export(session: Session, options: ScheduleExportOptions) -> ExitCode:
     return exit_code_of_many(done=len(definitions))
 
 
-async def fetch_schedules(client: Client, keys: Sequence[str]) -> dict[str, ScheduleDetail | None]:
+async def fetch_schedules(
+    client: Client, keys: Sequence[str], *, reveal: bool = False
+) -> dict[str, ScheduleDetail | None]:
     """Return the schedule of each key, or None for a key without a schedule."""
     limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
     async def fetch(key: str) -> ScheduleDetail | None:
         async with limit:
             try:
-                return await client.schedule(key=key)
+                return await client.schedule(key=key, reveal=reveal)
             except CommandRejected as error:
                 if error.code == NotFound.code:
                     return None

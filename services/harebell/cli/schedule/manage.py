@@ -20,6 +20,7 @@ from harebell.cli.framework.options import (
     Note,
     Owner,
     RequestId,
+    Reveal,
     State,
     Tag,
 )
@@ -76,6 +77,13 @@ class PutOptions:
         typer.Argument(metavar="FILE|-", help="Read this file (JSON, - for standard input)."),
     ]
     revive: Revive = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleGetOptions(ScheduleRefOptions):
+    """The options of `schedule get`."""
+
+    reveal: Reveal = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,10 +215,11 @@ async def put(session: Session, options: PutOptions) -> ExitCode:
 
 
 @command(app, "get")
-async def get(session: Session, options: ScheduleRefOptions) -> ExitCode:
+async def get(session: Session, options: ScheduleGetOptions) -> ExitCode:
     """Print one schedule with its definition, its state, its next time and its last run."""
     async with session.connect() as client:
-        session.output.print_record(await client.schedule(**options.ref))
+        schedule = await client.schedule(reveal=options.reveal, **options.ref)
+        session.output.print_record(schedule)
     return ExitCode.DONE
 
 

@@ -6,12 +6,13 @@ from typing import Final, assert_never
 from uuid import UUID
 
 from harebell.contract.amqp_names import QUERIES, check_version
-from harebell.contract.errors import NotFound, Rejected
+from harebell.contract.errors import NotAllowed, NotFound, Rejected
 from harebell.contract.ids import RunKey, schedule_id
 from harebell.contract.json_codec import encode
 from harebell.contract.message import Message, quoted
 from harebell.contract.queries import (
     BreakerList,
+    DefinitionQuery,
     RunGet,
     RunList,
     ScheduleGet,
@@ -34,7 +35,7 @@ from harebell.contract.views import (
 )
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.run_states import RETENTION, ScheduleState
-from harebell.domain.sender import parse_routing_key
+from harebell.domain.sender import Sender, parse_routing_key
 from harebell.domain.validation import prefixing_field
 from harebell.intake.commands.check import NOT_JSON, IncomingRequest, check_tenant
 from harebell.intake.commands.definition import TargetPolicy, check_definition
@@ -115,10 +116,23 @@ class QueryHandler:
         check_tenant(tenant)
         check_version(request.type)
         query = parse_query(verb, request.body)
+        check_reveal(query, request.sender)
         now = self._clock.now()
         return await answer_query(
             self._store, tenant, query, now=now, target_policy=self._target_policy
         )
+
+
+def check_reveal(query: IntakeQuery, sender: Sender | None) -> None:
+    """Raise `NotAllowed` for `reveal` of a sender that is not known to be an operator.
+
+    The broker verifies a login in every mode, so the routing key alone reveals nothing.
+    """
+    if not isinstance(query, DefinitionQuery) or not query.reveal:
+        return
+    if sender is None or sender.login is None or not sender.is_operator:
+        reason = "The field reveal requires the login of an operator in the property user_id."
+        raise NotAllowed(reason, field="reveal")
 
 
 async def answer_query(
@@ -165,7 +179,7 @@ async def _schedule_detail(
     has_pending = schedule["pending_version"] is not None
     pending = await store.list_pending(schedule["id"]) if has_pending else []
     planned = (await _planned_times(store, [schedule])).get(schedule["id"])
-    return schedule_detail(schedule, pending, now=now, planned=planned)
+    return schedule_detail(schedule, pending, now=now, planned=planned, reveal=bool(query.reveal))
 
 
 async def _schedule_page(
@@ -190,7 +204,7 @@ async def _planned_times(store: IntakeStore, rows: Sequence[Row]) -> Mapping[UUI
 async def _versions(store: IntakeStore, tenant: str, query: ScheduleVersions) -> VersionListView:
     schedule = await _schedule(store, tenant, query)
     versions = await store.list_versions(schedule["id"], schedule["version"])
-    return version_list_view(schedule, versions)
+    return version_list_view(schedule, versions, reveal=bool(query.reveal))
 
 
 async def _preview(

@@ -147,7 +147,7 @@ def human_users() -> tuple[User, ...]:
         User("harebell_monitor", tags=("monitoring",)),
         User(
             "harebell_operator",
-            write=any_of(re.escape(amqp_names.COMMANDS)),
+            write=any_of(re.escape(amqp_names.COMMANDS), re.escape(amqp_names.QUERIES)),
             read=any_of(re.escape(DEAD_RECENT.name), re.escape(EVENTS_RECENT.name)),
             tags=("management",),
         ),
