@@ -1,6 +1,8 @@
 """Encrypted links: verified servers, client certificates, and faults of certificates in words."""
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,7 +15,7 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, now, until
+from tests.acceptance.stack import Stack, caller_environment, now, until
 from tests.rig.certificates import Authority, Pair
 from tests.rig.servers import ROLE_PASSWORD, as_role, manage
 from tests.rig.tls_servers import TlsServers
@@ -25,6 +27,8 @@ from harebell.client.tls import BAD_CERTIFICATE, TlsServer, read_certificate
 from harebell.contract.errors import BrokerUnavailable, DatabaseUnavailable
 from harebell.dev.plan import ServiceCounts
 from harebell.dev.ports import choose_ports
+from harebell.messaging import declare
+from harebell.messaging.topology.bus import SYSTEM
 from harebell.runtime.database_url import read_database_url
 from harebell.runtime.settings import ServiceSettings
 from harebell.storage.engine import open_engine, open_pool, translate_db_errors
@@ -321,6 +325,54 @@ async def test_readiness_warns_of_a_broker_that_is_not_verified(tls: TlsServers,
 
     async with starting_service(tls, port, HAREBELL_AMQP_URL=url):
         await until(warned, what="the warning")
+
+
+async def doctor(tls: TlsServers, **environment: str) -> tuple[int, dict[str, list[str]]]:
+    """Return the exit code of `harebell doctor`, and the results and texts of each check."""
+    variables = {
+        "HAREBELL_AMQP_URL": tls.amqp_url(),
+        "HAREBELL_DATABASE_URL": tls.database_url(),
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "harebell.cli",
+        "doctor",
+        "-o",
+        "json",
+        env=caller_environment() | variables | environment,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    found: dict[str, list[str]] = {}
+    for row in json.loads(output):
+        found.setdefault(row["check"], []).append(f"{row['result']}: {row['text']}")
+    return process.returncode or 0, found
+
+
+@pytest.mark.requirement("P9")
+async def test_doctor_names_the_certificates_that_end(tls: TlsServers) -> None:
+    connection = await connect(tls.amqp_url(), name="test", properties={})
+    async with connection:
+        await declare.declare(connection, SYSTEM)
+    code, found = await doctor(tls)
+
+    assert code == 0, found
+    assert found["broker link"] == ["ok: The broker accepts the login."]
+    assert found["database link"] == ["ok: The database accepts the login."]
+    assert found["broker certificate"][0].endswith("in 29 days.")
+    assert found["database certificate"][0].endswith("in 29 days.")
+    assert found["clock"][0].startswith("ok: ")
+    assert found["topology"] == ["ok: The broker has every exchange and queue."]
+
+    tls.use_in_broker(tls.authority.issue("old", ended=EXPIRED))
+    await until(lambda: refuses(tls), what="the expired certificate")
+    code, found = await doctor(tls)
+
+    assert code == 1
+    assert "has expired on 2" in found["broker certificate"][0]
+    assert found["broker link"][-1].startswith("failed: The certificate of the broker has expired")
+    assert found["database link"] == ["ok: The database accepts the login."]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@
 * tenants       `harebell tenants`
 * topology      `harebell topology`
 * webhook       `harebell webhook`
-* audit         `harebell audit`, the only command that needs the database
+* audit         `harebell audit`, which needs the database
+* doctor        `harebell doctor`: links, certificates, the clock and the topology
 * dev           `harebell dev`, the local stack
 """

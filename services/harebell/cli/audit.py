@@ -1,6 +1,6 @@
 """`harebell audit`: the required runs compared with the ledger.
 
-No other command needs the database.
+Only `harebell doctor` may use the database too.
 """
 
 from collections.abc import Mapping

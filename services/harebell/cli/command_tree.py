@@ -197,6 +197,9 @@ COMMAND_TREE: Final[CommandTree] = {
     ),
     "audit": CommandEntry("harebell.cli.audit", "Compare the required runs with the ledger."),
     "tenants": GroupEntry("Check the document of tenant policies.", _TENANT_COMMANDS),
+    "doctor": CommandEntry(
+        "harebell.cli.doctor", "Check the links, the certificates, the clock and the topology."
+    ),
     "topology": GroupEntry("Print the topology, or compare it with a broker.", _TOPOLOGY_COMMANDS),
     "webhook": GroupEntry("Verify signed calls and make signing keys.", _WEBHOOK_COMMANDS),
     "dev": GroupEntry(

@@ -66,6 +66,7 @@ def test_only_the_global_options_and_the_database_url_read_a_variable() -> None:
         (name,): variable for name, variable in GLOBAL_VARIABLES.items()
     }
     expected["audit", "database_url"] = "HAREBELL_DATABASE_URL"
+    expected["doctor", "database_url"] = "HAREBELL_DATABASE_URL"
     assert variables == expected
 
 
@@ -135,7 +136,7 @@ def test_help_has_usage_options_and_short_lines(cli: CommandLine, path: tuple[st
         ("tenants", "check"),
         ("webhook", "verify keygen"),
         ("dev", "start stop status logs"),
-        ("", "schedule run dlq breaker dev topology tenants why audit webhook apply export"),
+        ("", "schedule run dlq breaker dev topology tenants why audit doctor webhook apply export"),
     ],
 )
 def test_group_has_the_verbs_of_the_glossary(group: str, verbs: str) -> None:
