@@ -4,6 +4,7 @@
 * accept       schedules that clients send
 * http_calls   runs with HTTP targets
 * flood        high runs during a flood of low runs
+* tenants      runs of a tenant during the flood of another tenant
 * commands     the CPU of one command of `harebell`
 * idle         idle services, a cold start and memory
 * stored       a million stored schedules
@@ -14,7 +15,16 @@ from typing import Any, Final
 
 from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale
-from tests.benchmarks.workloads import accept, commands, flood, http_calls, idle, stampede, stored
+from tests.benchmarks.workloads import (
+    accept,
+    commands,
+    flood,
+    http_calls,
+    idle,
+    stampede,
+    stored,
+    tenants,
+)
 
 Workload = Callable[[Rig, Report, Scale], Coroutine[Any, Any, None]]
 
@@ -30,6 +40,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "retries": stampede.retries,
     "http": http_calls.http,
     "flood": flood.flood,
+    "tenants": tenants.tenants,
     "roles": stampede.roles,
     "commands": commands.commands,
     "idle": idle.idle,
