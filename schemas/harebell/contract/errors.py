@@ -17,7 +17,6 @@
     - DatabaseUnavailable   PostgreSQL is not reachable, or it ended the statement
     - ResponseTimeout       raised by the client: published, but no response in time
     - SecretMissing         a referenced secret has no readable file, or its value is unusable
-=======
     - SigningKeyInvalid     a file without a signing key, which an operator may correct
 """
 
