@@ -44,11 +44,7 @@ def concurrency_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rig(tmp_path: Path, concurrency_folder: Path) -> Iterator[Rig]:
-    slots = {
-        "HAREBELL_SLOTS_NORMAL": str(SLOTS),
-        "HAREBELL_MAX_TARGET_SHARE": "1",
-        "HAREBELL_MAX_TENANT_SHARE": "1",
-    }
+    slots = {"HAREBELL_SLOTS_NORMAL": str(SLOTS), "HAREBELL_MAX_TARGET_SHARE": "1"}
     with Rig.open(
         tmp_path, **slots, **{tasks.CONCURRENCY_FOLDER: str(concurrency_folder)}
     ) as opened:

@@ -67,7 +67,6 @@ async def test_target_that_honours_the_key_has_one_effect_for_each_run_when_exec
     settings = SHORT_LEASES | {
         "HAREBELL_SLOTS_NORMAL": str(SLOTS),
         "HAREBELL_MAX_TARGET_SHARE": "1",
-        "HAREBELL_MAX_TENANT_SHARE": "1",
     }
     for number in (1, 2):
         await pool.start(number, **settings)

@@ -82,7 +82,7 @@ async def test_high_runs_wait_a_fifth_of_low_runs_when_every_lane_has_a_backlog(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     slots = {f"HAREBELL_SLOTS_{lane}": slots for lane, slots in SLOTS.items()}
-    await pool.start(1, **slots, HAREBELL_MAX_TARGET_SHARE="1", HAREBELL_MAX_TENANT_SHARE="1")
+    await pool.start(1, **slots, HAREBELL_MAX_TARGET_SHARE="1")
     await put_backlog(faulty_tenant, target, pool)
 
     await faulty_tenant.until_runs(3 * BACKLOG, "succeeded", within=2 * WAIT_TIMEOUT)

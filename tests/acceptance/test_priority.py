@@ -35,12 +35,7 @@ async def test_high_runs_start_before_a_backlog_of_low_runs_of_the_same_lane(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record, share: str
 ) -> None:
     """Use one target, so that the runs are deferred if its share of the lane is below 1."""
-    await pool.start(
-        1,
-        HAREBELL_SLOTS_NORMAL=str(SLOTS),
-        HAREBELL_MAX_TARGET_SHARE=share,
-        HAREBELL_MAX_TENANT_SHARE="1",
-    )
+    await pool.start(1, HAREBELL_SLOTS_NORMAL=str(SLOTS), HAREBELL_MAX_TARGET_SHARE=share)
     due_at = time_in(4)
     await asyncio.gather(
         put_at(faulty_tenant, target.http("low", sleep=1), LOW, at=due_at, priority=4, pool=pool),
@@ -74,9 +69,7 @@ async def test_run_of_the_lowest_priority_waits_no_longer_than_its_priority_step
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     """A flood of priority 2 exceeds the capacity of the lane until after the start of the run."""
-    await pool.start(
-        1, HAREBELL_SLOTS_LOW="2", HAREBELL_MAX_TARGET_SHARE="1", HAREBELL_MAX_TENANT_SHARE="1"
-    )
+    await pool.start(1, HAREBELL_SLOTS_LOW="2", HAREBELL_MAX_TARGET_SHARE="1")
     flood = target.http("flood", sleep=0.25)
     due_at = time_in(FIRST)
     await put_at(faulty_tenant, flood, BACKLOG, at=due_at, priority=2, pool=pool)

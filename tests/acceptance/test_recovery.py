@@ -82,11 +82,7 @@ async def test_killed_executor_loses_runs_of_both_classes_at_once(
 async def test_200_runs_of_a_killed_executor_run_on_another_executor_soon(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
-    slots = {
-        "HAREBELL_SLOTS_NORMAL": str(IN_FLIGHT),
-        "HAREBELL_MAX_TARGET_SHARE": "1",
-        "HAREBELL_MAX_TENANT_SHARE": "1",
-    }
+    slots = {"HAREBELL_SLOTS_NORMAL": str(IN_FLIGHT), "HAREBELL_MAX_TARGET_SHARE": "1"}
     killed = await pool.start(1, **slots)
     hook = target.http("in-flight", sleep=CALL_DURATION)
     options = {"timeout": f"{CALL_DURATION}s", "pool": pool.name}

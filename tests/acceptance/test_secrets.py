@@ -117,7 +117,9 @@ def installation(
     secrets = root / "files"
     (secrets / ACME).mkdir(parents=True)
     policies = root / "tenants.json"
-    policies.write_text(json.dumps({"tenants": {"strict": {"literal_secrets": "refuse"}}}))
+    policies.write_text(
+        json.dumps({"tenants": {ACME: {}, "strict": {"literal_secrets": "refuse"}}})
+    )
     with Production.open(servers, root / "stack", tenants=(ACME, "strict")) as production:
 
         def start(kind: ServiceKind) -> None:

@@ -13,11 +13,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 RUNS = 60  # of each site
 SPREAD = 3.0  # seconds; the drained site needs longer for its runs
 CALLS_BEFORE_DRAIN = 10  # of the drained site
-SLOW = {
-    "HAREBELL_SLOTS_NORMAL": "2",
-    "HAREBELL_MAX_TARGET_SHARE": "1",
-    "HAREBELL_MAX_TENANT_SHARE": "1",
-}
+SLOW = {"HAREBELL_SLOTS_NORMAL": "2", "HAREBELL_MAX_TARGET_SHARE": "1"}
 
 
 @pytest.fixture

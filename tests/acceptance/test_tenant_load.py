@@ -28,7 +28,10 @@ SLOTS = "8"  # of the lane, in which the backlog would take ten seconds
 POLICY = f"""
 tenants:
   {ATTACKER}:
-    quotas: {{runs_per_second: {RUNS_PER_SECOND}, retry_min_wait: 500ms}}
+    quotas:
+      runs_per_second: {RUNS_PER_SECOND}
+      puts_per_second: {BACKLOG}
+      retry_min_wait: 500ms
 """
 
 

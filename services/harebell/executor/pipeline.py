@@ -18,7 +18,7 @@ from harebell.executor import metrics
 from harebell.executor.claiming.claimer import Claimer
 from harebell.executor.claiming.overlap import claim_each_at_due_time
 from harebell.executor.completer import Completer
-from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.model.claimed_run import ClaimedRun, target_share
 from harebell.executor.model.probes import Probes
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.leases import LeaseKeeper
@@ -156,7 +156,8 @@ class LanePipeline:
         others: list[TicketHeader] = []
         for ticket in parse_ticket_headers(body):
             rank = start_rank(ticket.due_at, ticket.priority)
-            of_target, of_tenant = targets.get(ticket.downstream), tenants.get(ticket.tenant)
+            of_target = targets.get(target_share(ticket.tenant, ticket.downstream))
+            of_tenant = tenants.get(ticket.tenant)
             if of_tenant is not None and of_tenant <= rank:
                 metrics.TENANT_SATURATED_TICKETS.inc()
                 saturated.append(ticket)

@@ -139,11 +139,12 @@ class Executor:
                 slots=slots_by_lane[lane],
                 steady_seconds=settings.lease.total_seconds(),
                 bulkhead=TargetBulkhead(
-                    slots=slots_by_lane[lane], max_share=settings.max_target_share
+                    slots=slots_by_lane[lane],
+                    max_share=settings.max_target_share * settings.tenant_share,
                 ),
                 tenants=TenantBulkhead(
                     slots=slots_by_lane[lane],
-                    max_share=settings.max_tenant_share,
+                    max_share=settings.tenant_share,
                     attempts=tenant_attempts,
                 ),
                 clock=clock,

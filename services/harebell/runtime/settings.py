@@ -42,6 +42,7 @@ FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE is the path of a file wit
 OTHER_PROGRAMS_SETTINGS: Final = frozenset(
     {"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD", "ROLE_PASSWORDS_FILE"}
 )
+SHARE_OF_ONE_OF_SEVERAL_TENANTS: Final = 0.75  # of the slots of a lane
 MIN_POLL_INTERVAL: Final = timedelta(milliseconds=10)
 MAX_POLL_INTERVAL: Final = timedelta(seconds=15)
 MIN_BREAKER_WINDOW: Final = timedelta(seconds=1)
@@ -324,10 +325,11 @@ class ExecutorSettings(TargetSettings):
     slots_high: Annotated[int, Field(ge=1, le=10_000)] = 60
     slots_normal: Annotated[int, Field(ge=1, le=10_000)] = 40
     slots_low: Annotated[int, Field(ge=1, le=10_000)] = 10
-    # The share of a lane's slots for one target, so that a slow target leaves slots for others.
+    # The share of a tenant's slots for one target, so that a slow target leaves slots for others.
     max_target_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     # The share of a lane's slots for one tenant, so that a run of another tenant starts at once.
-    max_tenant_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    # None: three quarters with a file of tenant policies, and every slot without one.
+    max_tenant_share: Annotated[float, Field(gt=0, le=1)] | None = None
     lease: Duration = timedelta(seconds=15)
     lease_critical: Annotated[Duration, Field(validate_default=True)] = timedelta(seconds=5)
     example_tasks: bool = False  # harebell.echo and harebell.sleep, for the local stack
@@ -351,6 +353,13 @@ class ExecutorSettings(TargetSettings):
     def proxy_url(self) -> str | None:
         """The proxy of HTTP targets."""
         return None if self.egress_proxy is None else self.egress_proxy.get_secret_value()
+
+    @property
+    def tenant_share(self) -> float:
+        """The maximum share of the slots of a lane for one tenant."""
+        if self.max_tenant_share is not None:
+            return self.max_tenant_share
+        return 1.0 if self.tenants_file is None else SHARE_OF_ONE_OF_SEVERAL_TENANTS
 
     @property
     def slots(self) -> int:

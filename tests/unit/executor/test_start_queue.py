@@ -108,12 +108,12 @@ def test_deferred_runs_delay_no_other_run_and_resume_in_order() -> None:
     queue.push(other)
 
     assert (len(queue), queue.next_due()) == (1, other.ticket.due_at)
-    assert queue.of_targets.counts() == {first.downstream: 2}
-    queue.resume(first.downstream)
+    assert queue.of_targets.counts() == {first.target_share: 2}
+    queue.resume(first.target_share)
     assert queue.pop(lambda: after(1)) == first
     assert set(queue.waiting()) == {second, other}
     assert queue.remove_keys({second.key}) == [second]
-    queue.resume(first.downstream)
+    queue.resume(first.target_share)
     assert queue.of_targets.counts() == {}
 
 
@@ -126,11 +126,11 @@ def test_deferred_runs_resume_by_start_rank() -> None:
     queue = StartQueue()
     for run in (low, late, high):
         queue.defer(run)
-    ranks = [queue.of_targets.rank(low.downstream, position) for position in range(3)]
+    ranks = [queue.of_targets.rank(low.target_share, position) for position in range(3)]
 
     resumed = []
     for _ in range(3):
-        queue.resume(low.downstream)
+        queue.resume(low.target_share)
         resumed.append(queue.pop(lambda: after(1)))
 
     assert resumed == [late, high, low]

@@ -194,7 +194,7 @@ async def test_hanging_target_uses_its_share_of_the_slots_and_other_targets_cont
         await lane.wait_for(43, lane.completed)
 
     assert lane.task.numbers[:4] == [1, 2, 3, 41]
-    assert set(saturated) == {"task:harebell.echo"}
+    assert set(saturated) == {"default task:harebell.echo"}
     assert lane.starter.capacity() > 0
     assert sorted(lane.task.numbers) == list(range(1, 44))
     assert lane.starter.saturated_targets() == {}
@@ -292,7 +292,7 @@ async def test_lane_claims_no_ticket_of_a_target_with_the_most_deferred_runs() -
         lane.task.released.set()
         await lane.wait_for(count + 10, lane.completed)
 
-    assert saturated == {"task:harebell.echo": EARLIEST_RANK}
+    assert saturated == {"default task:harebell.echo": EARLIEST_RANK}
 
 
 async def test_later_run_does_not_delay_an_earlier_run_that_is_claimed_after_it(

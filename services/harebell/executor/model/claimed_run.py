@@ -32,8 +32,8 @@ class ClaimedRun:
         return self.ticket.run_key
 
     @property
-    def downstream(self) -> str:
-        return self.ticket.downstream
+    def target_share(self) -> str:
+        return target_share(self.tenant, self.ticket.downstream)
 
     @property
     def tenant(self) -> str:
@@ -50,6 +50,15 @@ class ClaimedRun:
     def is_fresh(self, time: float) -> bool:
         """Return whether the run may start at `time` without a renewal of its lease."""
         return time - self.renewed_at <= min(FRESH_LEASE_AGE, self.lease / 2)
+
+
+def target_share(tenant: str, downstream: str) -> str:
+    """Return the name of the share of slots that one tenant may use for one downstream.
+
+    With one share for all tenants, a tenant that floods a downstream would delay the runs of other
+    tenants that call it.
+    """
+    return f"{tenant} {downstream}"
 
 
 def lease_seconds(ticket: Ticket, *, normal: float, critical: float) -> float:

@@ -84,16 +84,16 @@ class StartQueue(PriorityQueue[ClaimedRun]):
         self.insert(run, ticket.due_at, ticket.priority)
 
     def defer(self, run: ClaimedRun) -> None:
-        """Add the due run to the deferred runs of its downstream."""
-        self.of_targets.add(run.downstream, run)
+        """Add the due run to the deferred runs of its target share."""
+        self.of_targets.add(run.target_share, run)
 
     def defer_tenant(self, run: ClaimedRun) -> None:
         """Add the due run to the deferred runs of its tenant."""
         self.of_tenants.add(run.tenant, run)
 
-    def resume(self, downstream: str) -> None:
-        """Move the first deferred run of the downstream back to the queue."""
-        if (run := self.of_targets.pop(downstream)) is not None:
+    def resume(self, target_share: str) -> None:
+        """Move the first deferred run of the target share back to the queue."""
+        if (run := self.of_targets.pop(target_share)) is not None:
             self.push(run)
 
     def resume_tenant(self, tenant: str) -> None:

@@ -86,7 +86,7 @@ class LaneStarter:
         )
 
     def saturated_targets(self) -> dict[str, datetime]:
-        """Return the downstreams for which the lane claims only more urgent tickets for now.
+        """Return the target shares for which the lane claims only more urgent tickets for now.
 
         A ticket is more urgent if its start rank is below the value.
         """
@@ -189,7 +189,7 @@ class LaneStarter:
     def _start_or_defer(self, run: ClaimedRun, run_attempt: RunAttempt) -> None:
         # While fewer attempts run than one target may use, no target can have used its share.
         is_target_free = len(self.running) < self.bulkhead.max_running
-        is_target_free = is_target_free or self.bulkhead.has_capacity(run.downstream)
+        is_target_free = is_target_free or self.bulkhead.has_capacity(run.target_share)
         is_tenant_free = self.tenants.has_capacity(run.tenant)
         if is_target_free and is_tenant_free:
             self._start(run, run_attempt)
@@ -202,7 +202,7 @@ class LaneStarter:
         else:
             self.queue.defer_tenant(run)
             if is_target_free:
-                self.queue.resume(run.downstream)
+                self.queue.resume(run.target_share)
         self.capacity_changed.set()
 
     def _start(self, run: ClaimedRun, run_attempt: RunAttempt) -> None:
@@ -211,12 +211,12 @@ class LaneStarter:
         task = asyncio.get_running_loop().create_task(run_attempt(run))
         if task.done():  # an eager task may end before `create_task` returns
             self._throughput.record(monotonic() - started_at)
-            self.queue.resume(run.downstream)  # no slot becomes free, which would resume the run
+            self.queue.resume(run.target_share)  # no slot becomes free, which would resume the run
             self.queue.resume_tenant(run.tenant)
             self._check_result(run, task)
         else:
             self.running[run], self._started_at[run] = task, started_at
-            self.bulkhead.start(run.downstream, self._throughput.seconds)
+            self.bulkhead.start(run.target_share, self._throughput.seconds)
             self.tenants.start(run.tenant, self._throughput.seconds)
             task.add_done_callback(lambda task: self._finish(run, task))
 
@@ -224,9 +224,9 @@ class LaneStarter:
         del self.running[run]
         seconds = monotonic() - self._started_at.pop(run)
         self._throughput.record(seconds)
-        self.bulkhead.finish(run.downstream, seconds)
+        self.bulkhead.finish(run.target_share, seconds)
         self.tenants.finish(run.tenant, seconds)
-        self.queue.resume(run.downstream)
+        self.queue.resume(run.target_share)
         self.queue.resume_tenant(run.tenant)
         self._check_result(run, task)
         self._wake.set()
