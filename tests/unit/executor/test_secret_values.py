@@ -28,6 +28,8 @@ def resolver(tmp_path: Path) -> SecretResolver:
     (tmp_path / "acme" / "lines").write_text("first line\nsecond line\n")
     (tmp_path / "acme" / "bytes").write_bytes(b"\xff\xfe")
     (tmp_path / "acme" / "colon").write_text("a:b")
+    (tmp_path / "acme" / "hmac-key").write_text("whsec_" + "QUJD" * 10)
+    (tmp_path / "acme" / "private-key").write_text("whsk_" + "QUJD" * 11)
     return SecretResolver(SecretFiles(tmp_path))
 
 
@@ -118,6 +120,20 @@ def test_secret_that_no_header_can_contain_is_invalid(resolver: SecretResolver, 
 
     assert failed.value.code == "secret_invalid"
     assert "line\n" not in failed.value.reason
+
+
+@pytest.mark.parametrize("name", ["hmac-key", "private-key"])
+@pytest.mark.parametrize("place", ["header", "argument"])
+def test_no_call_contains_a_signing_key(resolver: SecretResolver, name: str, place: str) -> None:
+    reference = {"secret": name}
+    call = {"task": {"name": "remind", "args": {"key": reference}}}
+    target = http(headers={"X": reference}) if place == "header" else parse(TaskTarget, call)
+
+    with pytest.raises(SecretMissing) as failed:
+        resolver.resolve(target, "acme")
+
+    assert failed.value.code == "secret_invalid"
+    assert "QUJD" not in failed.value.reason
 
 
 def test_user_with_a_colon_is_invalid(resolver: SecretResolver) -> None:

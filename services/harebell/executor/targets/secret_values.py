@@ -27,6 +27,7 @@ from harebell.contract.target import (
     UserInfo,
 )
 from harebell.domain.retry import Failure
+from harebell.domain.webhook_signature import HMAC_PREFIX, PRIVATE_PREFIX
 from harebell.executor.targets.attempt import MAX_EXCERPT, Success, TargetOutcome, excerpt
 from harebell.runtime.secret_files import INVALID, SecretFiles
 
@@ -183,24 +184,31 @@ class SecretResolver:
 
     def _argument(self, name: str, tenant: str, masked: Masked) -> str:
         """Return a secret for a task, which may have several lines."""
-        try:
-            text = self._files.read(tenant, name).decode()
-        except UnicodeDecodeError:
-            raise _unusable(name) from None
+        text = self._read(tenant, name)
         masked.add(text)
         masked.update(line for line in text.splitlines() if len(line) >= MIN_MASKED_LITERAL)
         return text
 
     def _text(self, reference: SecretRef, tenant: str, masked: Masked) -> str:
         """Return a secret for a header. A control character would end the header."""
-        name = reference.secret
+        text = self._read(tenant, reference.secret)
+        if not text.isprintable():
+            raise _unusable(reference.secret)
+        masked.add(text)
+        return text
+
+    def _read(self, tenant: str, name: str) -> str:
+        """Return a secret as text. Raise `SecretMissing`, also for a signing key.
+
+        A tenant with a signing key could sign calls that Harebell never made.
+        """
         try:
             text = self._files.read(tenant, name).decode()
         except UnicodeDecodeError:
             raise _unusable(name) from None
-        if not text.isprintable():
-            raise _unusable(name)
-        masked.add(text)
+        if text.startswith((HMAC_PREFIX, PRIVATE_PREFIX)):
+            reason = f"The secret {name!r} is a signing key, which no call may contain."
+            raise SecretMissing(reason, code=INVALID)
         return text
 
 
