@@ -98,7 +98,7 @@ async def test_breaker_opens_after_few_failures_and_failed_probes_use_no_attempt
 
 CONSECUTIVE = "consecutive_failures"
 OPENED = (
-    r"The circuit breaker of {name} opened at \d\d:\d\d:\d\d UTC: "
+    r"The circuit breaker of {name} for few opened at \d\d:\d\d:\d\d UTC: "
     rf"the last {FAILURES} attempts failed\. Runs for it wait without using attempts\. "
     r"The next probe is at \d\d:\d\d:\d\d UTC\."
 )
