@@ -6,8 +6,13 @@ SET_UP := sh services/harebell/dev/bootstrap.sh
 BROKER :=
 NEWEST := 4.3
 export YES BROKER
+# Without bytecode, each start of a service and of the command line compiles every module.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST := $(BIN)/python -m pytest
+# pytest-xdist would sort the files by their number of tests. tests/rig/file_order.py sorts them
+# by their duration.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 # Run a command and print its output only after a failure.
 quietly = output=$$($(1) 2>&1) || { printf '%s\n' "$$output"; exit 1; }
@@ -23,7 +28,7 @@ UV := env -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS \
 EXPORT := $(UV) export --frozen --format requirements.txt --no-emit-project --no-header
 AUDIT := $(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off
 
-.PHONY: help demo unit test test-all selection mutants chaos bench check lock sbom audit-packages down
+.PHONY: help demo unit test test-all selection deploy mutants chaos bench check docs pictures lock sbom deb audit-packages down
 .NOTPARALLEL:
 
 help:
@@ -33,6 +38,8 @@ help:
 	@echo "                BROKER=4.0 or BROKER=4.3 selects another version of RabbitMQ."
 	@echo "make test-all   Run the long tests, then a selection on the newest version of RabbitMQ."
 	@echo "make selection  Run the tests that depend most on the version of RabbitMQ: BROKER=4.3."
+	@echo "make deploy     Run the compose stack in a private Docker daemon, and the Debian package in a"
+	@echo "                machine of systemd. Needs root and about half an hour."
 	@echo "make mutants    Break one rule at a time and report the changes that no test notices:"
 	@echo "                ONLY=fencing,dst JOBS=2"
 	@echo "make chaos      Inject every fault into a separate stack and check every run:"
@@ -41,9 +48,12 @@ help:
 	@echo "                ONLY=stampede,http FULL=1 OUT=file"
 	@echo "                PEERS=1 also measures Celery and BullMQ, one after the other."
 	@echo "make check      Check lint, format, types and imports. Print only the failures."
+	@echo "make docs       Build the site of the documentation into dist/site and check its links."
+	@echo "make pictures   Make the pictures of the documents again, from a stack of this machine."
 	@echo "make lock       Resolve the ranges of pyproject.toml again and write uv.lock and requirements."
 	@echo "                UPGRADE=1 selects the newest versions."
 	@echo "make sbom       Install the services from the lock and write dist/harebell.cdx.json."
+	@echo "make deb        Build the Debian package with the units of systemd: dist/harebell_*.deb."
 	@echo "make audit-packages"
 	@echo "                Compare the locked versions with the known vulnerabilities of PyPI."
 	@echo "make down       Stop the processes that make demo has started."
@@ -57,19 +67,21 @@ unit:
 	@$(PYTEST) -n 2 --dist worksteal -m "not server and not chaos and not long"
 
 # Stacks that start at the same time disturb the measurements of their tests: three workers, not four.
+# mypy uses one core, so the tests without servers use the other one meanwhile.
 test:
 	@$(SET_UP) tests
 	@$(call tree)
-	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory unit
-	@$(PYTEST) -n 3 --dist worksteal -m "server and not chaos and not long" --ignore tests/acceptance
-	@$(PYTEST) -n 3 --dist loadfile -m "server and not chaos and not long" tests/acceptance
+	@$(MAKE) --no-print-directory check & check=$$!; \
+		$(MAKE) --no-print-directory unit; unit=$$?; wait $$check && exit $$unit
+	@$(PYTEST) -n 3 --dist worksteal -m "server and not chaos and not long" \
+		tests/contract tests/integration
+	@$(PYTEST) -n 3 $(BY_FILE) -m "server and not chaos and not long" tests/acceptance
 
 # CI runs these tests after `make test`.
 test-all:
 	@$(SET_UP) tests
 	@$(call tree)
-	@$(PYTEST) -n 2 --dist loadfile -m "long and not chaos"
+	@$(PYTEST) -n 2 $(BY_FILE) -m "long and not chaos and not deploy"
 	@[ -n "$(BROKER)" ] || [ "$$(id -u)" != 0 ] || \
 		$(MAKE) --no-print-directory selection BROKER=$(NEWEST)
 
@@ -77,6 +89,11 @@ selection:
 	@$(SET_UP) tests
 	@$(call tree)
 	@$(PYTEST) -m broker_version
+
+# These tests build images and packages, so neither `make test` nor `make test-all` runs them.
+deploy:
+	@$(SET_UP) tests
+	@$(PYTEST) -m deploy
 
 JOBS := 2
 mutants:
@@ -103,16 +120,36 @@ check:
 	@$(call quietly,$(BIN)/mypy)
 	@$(call quietly,$(BIN)/lint-imports)
 
+# A warning, such as a link to a missing page or heading, fails the build.
+docs:
+	@$(SET_UP)
+	@$(call quietly,NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --config-file docs/site/mkdocs.yml)
+	@echo "Open dist/site/index.html."
+
+# The tests of these pages take the pictures of the terminal, the management UI, the forecast and the
+# tables of the dashboards.
+pictures:
+	@$(SET_UP) tests
+	@PICTURES=1 $(PYTEST) tests/acceptance/test_dead_letter_pictures.py \
+		tests/acceptance/test_management_ui.py tests/acceptance/test_forecast.py \
+		tests/acceptance/test_dashboards.py
+	@$(BIN)/python -m tests.tools.reference
+
 # A lock that is older than pyproject.toml stops the set-up, so only a missing uv causes the set-up.
 lock:
 	@[ -x $(BIN)/uv ] || $(SET_UP)
 	@$(UV) lock $(if $(UPGRADE),--upgrade)
 	@$(EXPORT) --no-dev --output-file requirements/services.txt >/dev/null
-	@$(EXPORT) --extra dev --output-file requirements/development.txt >/dev/null
+	@$(EXPORT) --extra dev --group docs --output-file requirements/development.txt >/dev/null
+	@$(EXPORT) --only-group build --output-file requirements/build.txt >/dev/null
 
 sbom:
 	@$(SET_UP)
 	@$(BIN)/python -m tests.tools.bill_of_materials dist/harebell.cdx.json
+
+deb:
+	@$(SET_UP) package
+	@sh compose/debian/build.sh dist
 
 # A package that the vulnerability service does not know or cannot answer for is a failure.
 audit-packages:

@@ -38,23 +38,40 @@ class AmqpClient:
             yield client
 
     async def send(
-        self, verb: str, body: bytes, *, exchange: str = COMMANDS, type_: str | None = None
+        self,
+        verb: str,
+        body: bytes,
+        *,
+        exchange: str = COMMANDS,
+        type_: str | None = None,
+        headers: dict[str, Any] | None = None,
     ) -> "asyncio.Future[Any]":
         """Publish a message, in the order of the calls, and return the future of its response."""
         name = f"request-{next(self._numbers)}"
         response = self.responses[name] = asyncio.get_running_loop().create_future()
         message = aio_pika.Message(
-            body, correlation_id=name, reply_to=self.replies.name, type=type_
+            body,
+            correlation_id=name,
+            reply_to=self.replies.name,
+            type=type_,
+            headers=headers,
         )
         target_exchange = await self.channel.get_exchange(exchange, ensure=False)
         await target_exchange.publish(message, f"{self.tenant}.{verb}")
         return response
 
     async def request(
-        self, verb: str, body: bytes, *, exchange: str = COMMANDS, type_: str | None = None
+        self,
+        verb: str,
+        body: bytes,
+        *,
+        exchange: str = COMMANDS,
+        type_: str | None = None,
+        headers: dict[str, Any] | None = None,
     ) -> Any:
+        sent = self.send(verb, body, exchange=exchange, type_=type_, headers=headers)
         async with asyncio.timeout(WAIT_TIMEOUT):
-            return await (await self.send(verb, body, exchange=exchange, type_=type_))
+            return await (await sent)
 
     async def events(self, pattern: str) -> "asyncio.Queue[dict[str, Any]]":
         """Return a queue that receives each later event of this tenant: `run.succeeded`."""

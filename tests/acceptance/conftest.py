@@ -1,9 +1,11 @@
 """Fixtures of the acceptance tests: stacks, targets, and a separate tenant for each test."""
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import replace
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -12,11 +14,35 @@ from tests.acceptance.faults import Pool
 from tests.acceptance.recording_target import Target
 from tests.acceptance.schedule_load import ScheduleLoad
 from tests.acceptance.stack import Stack, Tenant
+from tests.rig import file_order
 from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceCounts
 
+FOLDER = Path(__file__).parent
 LAST_LINES = 15  # of each service's log that a failed test's report shows
+
+
+@pytest.hookimpl(trylast=True)  # after `-m`, and after the order of pytest itself
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files of this folder by their expected duration, the longest file first."""
+    own = [item for item in items if item.path.is_relative_to(FOLDER)]
+    tests = [
+        file_order.CollectedTest(
+            node_id=item.nodeid,
+            fixtures=frozenset(getattr(item, "fixturenames", ())),
+        )
+        for item in own
+    ]
+    order = file_order.longest_first(tests, file_order.read_measured())
+    others = [item for item in items if not item.path.is_relative_to(FOLDER)]
+    items[:] = [*others, *(own[position] for position in order)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the tests if the environment requests it. A worker sends its reports instead."""
+    if os.environ.get(file_order.RECORD) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(file_order.TestSeconds(file_order.MEASURED))
 
 
 @pytest.hookimpl(wrapper=True)

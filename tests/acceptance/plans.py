@@ -10,8 +10,9 @@ import asyncpg
 import orjson
 
 from harebell.contract.ids import RunKey
+from harebell.domain.concurrency import Label
 from harebell.domain.run_states import SUCCEEDED, AttemptCompletion, Reason, RunState
-from harebell.storage.runs import claims, completion, overlap, recovery, staging
+from harebell.storage.runs import claims, completion, label_slots, overlap, recovery, staging
 from harebell.ticker import backlog
 from harebell.ticker.store import schedules
 
@@ -19,6 +20,7 @@ TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 NEW_DAY = TODAY + timedelta(days=1)
 KEYS = [RunKey(NEW_DAY + timedelta(seconds=k), UUID(int=k)) for k in range(500)]
 SCHEDULES = [key.schedule_id for key in KEYS]
+LABELS = [Label("acme", f"label-{k}") for k in range(10)]
 REPLACED = (RunState.CANCELLED, Reason.REPLACED)
 
 
@@ -124,6 +126,13 @@ STATEMENTS: dict[str, Statement] = {
         connection, SCHEDULES
     ),
     "find stalled schedules": overlap.find_stalled,
+    "slots of labels": lambda connection: label_slots.read_slots(connection, LABELS),
+    "places in the line": lambda connection: label_slots.places(connection, KEYS),
+    "wake for labels": lambda connection: label_slots.wake(connection, KEYS),
+    "delete stale label slots": lambda connection: label_slots.delete_stale(
+        connection, LABELS, with_waiting=True
+    ),
+    "find stalled labels": label_slots.find_stalled,
     "backlog": backlog.count_due_runs,
     "overdue schedules": backlog.count_overdue_schedules,
     "find ended runs": lambda connection: schedules.find_ended(connection, KEYS),

@@ -1,8 +1,8 @@
 """A stack on a broker that operators prepared with the definitions file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,18 +14,23 @@ from tests.rig.servers import Servers
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.dev.plan import ServiceKind
 from harebell.dev.servers import run_concurrently
+from harebell.messaging.topology.declarations import ExchangeKind
 from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
+from harebell.messaging.topology.permissions import operator_user
 
 PASSWORD: Final = "for-tests"  # noqa: S105  # of a throwaway broker
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Production:
     """A stack whose services have separate users and declare no part of the topology."""
 
     stack: Stack
     tenants: Sequence[str] = ()
     pools: Sequence[str] = ()
+    operators: Sequence[str] = ()  # people with a login each
+    query_tenants: Sequence[str] = ()  # tenants with a query queue each
+    delayed_exchanges: Mapping[str, ExchangeKind] = field(default_factory=dict)
 
     @classmethod
     @contextmanager
@@ -37,10 +42,20 @@ class Production:
         vhost: str | None = None,
         tenants: Sequence[str] = (),
         pools: Sequence[str] = (),
+        operators: Sequence[str] = (),
+        query_tenants: Sequence[str] = (),
+        delayed_exchanges: Mapping[str, ExchangeKind] | None = None,
     ) -> Iterator["Production"]:
         """Yield a prepared broker without a running service."""
         with Stack.open(servers, root, vhost) as stack:
-            production = cls(stack, tuple(tenants), tuple(pools))
+            production = cls(
+                stack=stack,
+                tenants=tuple(tenants),
+                pools=tuple(pools),
+                operators=tuple(operators),
+                query_tenants=tuple(query_tenants),
+                delayed_exchanges=delayed_exchanges or {},
+            )
             production.prepare(servers, tenants)
             try:
                 yield production
@@ -60,10 +75,13 @@ class Production:
 
     def options(self, tenants: Sequence[str]) -> InstallationOptions:
         """Return the options of the definitions, in which each user has a password."""
-        users = [each.name for each in InstallationOptions(tenants=tuple(tenants)).users]
+        people = {"tenants": tuple(tenants), "operators": tuple(self.operators)}
+        users = [each.name for each in InstallationOptions(**people).users]
         return InstallationOptions(
             vhost=urlsplit(self.stack.amqp_url).path.removeprefix("/"),
-            tenants=tuple(tenants),
+            **people,
+            query_tenants=tuple(self.query_tenants),
+            delayed_exchanges=self.delayed_exchanges,
             pools=tuple(self.pools),
             passwords=dict.fromkeys(users, PASSWORD),
         )
@@ -79,22 +97,27 @@ class Production:
         number: int = 1,
         pool: str = DEFAULT_POOL,
         tenants_file: Path | None = None,
+        is_awaited: bool = True,
         **environment: str,
     ) -> None:
         """Start one instance of each service or of each named service, all at the same time.
 
-        `pool` is the pool of an executor. `environment` contains further settings.
+        `pool` is the pool of an executor. `environment` contains further settings. A service that
+        a failpoint kills may never be ready, so its start needs `is_awaited=False`.
         """
         if tenants_file is not None:
             environment["HAREBELL_TENANTS_FILE"] = str(tenants_file)
+        if self.operators:
+            logins = [operator_user(name).name for name in self.operators]
+            environment.setdefault("HAREBELL_OPERATORS", ",".join(logins))
 
         def start(kind: ServiceKind) -> None:
             variables = {
                 "HAREBELL_AMQP_URL": self.url(f"harebell_{kind}"),
-                "HAREBELL_TOPOLOGY_MODE": "check",
+                "HAREBELL_TOPOLOGY_MODE": "check",  # the local stack declares by default
                 "HAREBELL_POOL": pool,
                 "HAREBELL_INTAKE_TENANTS": ",".join(self.tenants),
             } | environment
-            self.stack.start_one(kind, number, ready=True, **variables)
+            self.stack.start_one(kind, number, ready=is_awaited, **variables)
 
         run_concurrently([partial(start, kind) for kind in kinds or ServiceKind])

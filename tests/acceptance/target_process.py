@@ -8,6 +8,7 @@ The query selects the response:
 * `fail=2`         fail the first two calls of each run
 * `broken=NAME`    fail each call until a call of `/fixed/NAME`
 * `status=500`     the status of a failure, 503 by default
+* `accepted=202`   the status of a success, 200 by default
 """
 
 import json
@@ -81,7 +82,8 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(float(options.get("sleep", 0)))
         ok = self._succeeds(options, number)
         self.memory.write({**line, "finished_at": time.time(), "ok": ok})
-        return self._reply(HTTPStatus.OK if ok else int(options.get("status", 503)))
+        accepted = int(options.get("accepted", HTTPStatus.OK))
+        return self._reply(accepted if ok else int(options.get("status", 503)))
 
     def do_GET(self) -> None:
         self.do_POST()

@@ -21,7 +21,7 @@ from harebell.contract.amqp_names import (
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
-ACME, OPERATOR = "acme", "harebell_operator"
+ACME, OPERATOR = "acme", "harebell_operator_ann"
 CLOSED = {"http": {"url": "http://127.0.0.1:9/hook"}}  # no server has this port
 FAR = {"at": "2099-01-01T00:00:00Z"}
 DOWNSTREAM = "http:127.0.0.1:9"
@@ -39,7 +39,8 @@ ACTORS = {
 
 @pytest.fixture(scope="module")
 def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
-    with Production.open(servers, tmp_path_factory.mktemp("actor"), tenants=(ACME,)) as production:
+    root = tmp_path_factory.mktemp("actor")
+    with Production.open(servers, root, tenants=(ACME,), operators=("ann",)) as production:
         production.start()
         yield production
 
@@ -63,6 +64,7 @@ async def accepted_commands(
         yield received
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P10")
 async def test_every_change_names_the_login_that_made_it(production: Production) -> None:
     async with (

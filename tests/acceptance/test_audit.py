@@ -146,6 +146,7 @@ async def damage_ledger(ledger: asyncpg.Connection) -> None:
         await ledger.execute(statement, row["scheduled_for"], row["schedule_id"])
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S40", "S76", "S90")
 async def test_audit_finds_no_fault_after_a_mixed_load_and_finds_each_damage(
     own_stack: Stack, target: Target
@@ -172,6 +173,7 @@ async def test_audit_finds_no_fault_after_a_mixed_load_and_finds_each_damage(
     assert [each["component"] for each in damaged.report["missed_heartbeats"]] == ["ticker"]
 
 
+@pytest.mark.long
 async def test_audit_selects_one_tenant_or_one_schedule(own_stack: Stack) -> None:
     await asyncio.to_thread(own_stack.start)
     async with own_stack.tenant("one") as one, own_stack.tenant("other") as other:

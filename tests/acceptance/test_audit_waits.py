@@ -20,6 +20,8 @@ LONG = 240.0  # seconds, for the runs after all delays
 FAILURE_PATH = "/ping/fail"
 OPEN_POOL, NO_POOL = "default", "nobody"
 NOW = {"now": True}
+RATE = 5  # runs a second
+RATE_BACKLOG = 200
 _OVERDUE = """
 SELECT count(*) FROM runs
 WHERE state IN ('staged', 'retrying') AND due_at < now() - interval '5 seconds'
@@ -28,10 +30,10 @@ LIMIT = {"per": "schedule", "starts": 1, "within": f"{WAIT:g}s"}
 
 
 @asynccontextmanager
-async def watch(stack: Stack) -> AsyncIterator[list[tuple[str, str]]]:
+async def watch(stack: Stack, *further: str) -> AsyncIterator[list[tuple[str, str]]]:
     """Run the watch and yield the paths and the texts of its pings."""
     with ping_server() as (url, pings):
-        arguments = ["--all-tenants", "--watch", "--every", "500ms", "--ping-url", url]
+        arguments = ["--all-tenants", "--watch", "--every", "500ms", "--ping-url", url, *further]
         process = await asyncio.create_subprocess_exec(
             *audit_command(*arguments, "--late-after", f"{LATE_AFTER:g}s"),
             env=environment(stack),
@@ -122,6 +124,34 @@ async def test_watch_is_clean_through_each_delay_and_still_finds_a_stuck_run(
     assert "The audit found 1 stuck." in failure
     assert f"The component pool {NO_POOL} has not worked since" in failure
     assert f"pool {OPEN_POOL}" not in failure
+
+
+@pytest.mark.requirement("S113", "P6")
+async def test_watch_knows_the_runs_that_wait_for_the_rate_of_their_tenant(
+    own_stack: Stack, tmp_path: Path
+) -> None:
+    """The runs of one tenant need 40 s at its rate, and a watch without the quotas reports them."""
+    policies = tmp_path / "tenants.yml"
+    policies.write_text(f"tenants: {{quick: {{quotas: {{runs_per_second: {RATE}}}}}}}\n")
+    quotas = {"HAREBELL_TENANTS_FILE": str(policies)}
+    await asyncio.to_thread(lambda: own_stack.start(None, **SETTINGS, **quotas))
+    async with (
+        own_stack.tenant("quick") as tenant,
+        watch(own_stack, "--tenants-file", str(policies)) as informed,
+        watch(own_stack) as uninformed,
+    ):
+        for number in range(RATE_BACKLOG):
+            await tenant.put(f"quick-{number}", NOW, ECHO)
+        await until(lambda: failure_of(uninformed), within=LONG, what="a report of late runs")
+        await tenant.until_runs(RATE_BACKLOG, "succeeded", within=LONG)
+        seen = len(informed)
+        await until(lambda: has_pings(informed, seen + 2), within=LONG, what="two further pings")
+
+    assert [text for path, text in informed if path == FAILURE_PATH] == []
+
+
+async def has_pings(pings: list[tuple[str, str]], count: int) -> bool:
+    return len(pings) >= count
 
 
 async def has_no_overdue_run(tenant: Tenant) -> bool:

@@ -113,6 +113,7 @@ async def attempts(tenant: Tenant, key: str) -> int:
     return counted
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S113")
 async def test_breaker_defers_runs_of_a_failing_target_probes_it_and_loses_no_run(
     stack: Stack, target: Target, neighbour: Target
@@ -148,6 +149,36 @@ async def test_breaker_defers_runs_of_a_failing_target_probes_it_and_loses_no_ru
     assert downstream(neighbour) not in {each["downstream"] for each in events.received}
 
 
+@pytest.mark.requirement("S113", "S59")
+async def test_accepted_calls_close_a_breaker_before_their_workers_report(
+    stack: Stack, target: Target
+) -> None:
+    name = downstream(target)
+    desk = target.http("desk", broken="the-desk", accepted=202)
+    desk["http"]["completion"] = "worker"
+
+    async def are_accepted() -> bool:
+        return [call.ok for call in target.calls("desk")].count(True) == MIN_CALLS
+
+    async with stack.tenant("desk") as tenant, breaker_events(stack) as events:
+        for number in range(MIN_CALLS):
+            await tenant.put(f"desk-{number}", {"now": True}, desk, retry=PERSISTENT)
+        await until_action(tenant, name, "open")
+        target.fix("the-desk")
+        await until_action(tenant, name, "closed")
+        running = await tenant.until_runs(MIN_CALLS, "running", within=LONG_TIMEOUT)
+        await until(are_accepted, within=LONG_TIMEOUT, what="an accepted call of each run")
+        finished = await tenant.runs("succeeded")
+        for call in target.calls("desk"):
+            if call.ok:
+                await tenant.harebell.complete_run(call.run_id, call.token)
+        await tenant.until_runs(MIN_CALLS, "succeeded")
+
+    assert (len(running), finished) == (MIN_CALLS, [])
+    assert events.verbs(name)[-1] == "closed"
+
+
+@pytest.mark.long
 @pytest.mark.requirement("S113")
 async def test_forced_open_breaker_survives_a_restart_of_every_service(
     stack: Stack, neighbour: Target

@@ -11,7 +11,8 @@ import pytest
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+# The environment of these tests needs half a minute.
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 HEAVY = {"sqlalchemy", "asyncpg", "alembic", "croniter", "aiohttp", "typer", "harebell"}

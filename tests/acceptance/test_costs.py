@@ -2,13 +2,19 @@
 
 import asyncio
 import logging
+import signal
 from datetime import datetime
 
 import pytest
 from tests.acceptance import counters
 from tests.acceptance.amqp_client import AmqpClient
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, now, time_in
+from tests.acceptance.faults import send
+from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, now, time_in, until
+from tests.benchmarks.database_work import DatabaseWork
+from tests.benchmarks.sender import Sender
 from tests.rig.servers import Servers
+
+from harebell.ticker.retention import TASK
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -20,7 +26,15 @@ BATCH_SIZE = 500  # schedules in one message
 FIRST_DUE = 6.0  # seconds, so that each ticket waits in a delay queue
 MAX_MESSAGES = 0.1  # for one run, from the staging to the completion
 MAX_STATEMENTS = 0.1
-MIN_ROWS = 50  # of one statement that stages, claims or completes runs
+SINGLES = 1_000  # messages with one immediate schedule each
+# For one immediate schedule in a message of its own, which is one of the messages.
+MAX_SINGLE_MESSAGES = 1.6
+MAX_SINGLE_STATEMENTS = 0.6
+MAX_SINGLE_WAL = 6_000  # bytes
+_RETENTION_HAS_ENDED = """
+SELECT EXISTS (SELECT FROM maintenance_leases WHERE task = $1 AND finished_at IS NOT NULL)
+"""
+MIN_ROWS = 25  # of one statement that stages, claims or completes runs, on a busy machine
 
 
 async def run_at_one_time(tenant: Tenant, amqp: AmqpClient, name: str, ahead: float) -> datetime:
@@ -54,6 +68,15 @@ def rows_per_statement(
     return {name: rows / calls for name, (rows, calls) in used.items()}
 
 
+async def first_retention(tenant: Tenant) -> None:
+    """Wait until the first pass of the retention has ended, because it belongs to no run."""
+
+    async def has_ended() -> bool:
+        return bool(await tenant.ledger.fetchval(_RETENTION_HAS_ENDED, TASK))
+
+    await until(has_ended, what="the end of the first pass of the retention")
+
+
 async def idle_statements(tenant: Tenant) -> float:
     """Return the number of periodic statements of the services for one second."""
     before = await counters.read(tenant)
@@ -61,6 +84,7 @@ async def idle_statements(tenant: Tenant) -> float:
     return (await counters.read(tenant) - before).statements / IDLE_TIME
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S64", "S87")
 async def test_two_thousand_runs_with_one_due_time_need_few_messages_and_statements(
     servers: Servers, tenant: Tenant
@@ -68,6 +92,7 @@ async def test_two_thousand_runs_with_one_due_time_need_few_messages_and_stateme
     if servers.private is None:
         pytest.skip("The test reads the counters of private servers.")
     await counters.prepare(tenant)
+    await first_retention(tenant)
 
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
         # the driver queries the type of an array at the first use in a connection
@@ -88,3 +113,35 @@ async def test_two_thousand_runs_with_one_due_time_need_few_messages_and_stateme
     assert used.messages / RUNS <= MAX_MESSAGES
     assert (used.statements - idle) / RUNS <= MAX_STATEMENTS
     assert min(per_statement.values()) >= MIN_ROWS, per_statement
+
+
+@pytest.mark.long
+@pytest.mark.requirement("S64", "S87")
+async def test_single_immediate_messages_need_few_messages_statements_and_bytes_of_wal(
+    servers: Servers, tenant: Tenant
+) -> None:
+    if servers.private is None:
+        pytest.skip("The test reads the counters of private servers.")
+    await counters.prepare(tenant)
+    await first_retention(tenant)
+    target = {"task": {"name": "harebell.echo"}}
+
+    with Sender.open(tenant.stack.amqp_url, tenant.name, target=target) as sender:
+        await sender.send(SINGLES // 10, "warm-up")
+        await tenant.until_runs(SINGLES // 10, "succeeded")
+        began_at, before = now(), await counters.read(tenant)
+        work = await DatabaseWork.read(tenant.ledger)
+        # The load of the machine would decide how many messages wait when intake reads them.
+        send(tenant.stack, "intake-1", signal.SIGSTOP)
+        await sender.send(SINGLES, "counted")
+        send(tenant.stack, "intake-1", signal.SIGCONT)
+        await tenant.until_runs(SINGLES + SINGLES // 10, "succeeded")
+        used = await counters.read(tenant) - before
+        worked = (await DatabaseWork.read(tenant.ledger)).since(work, SINGLES)
+        duration = (now() - began_at).total_seconds()
+        idle = duration * await idle_statements(tenant)
+
+    log.info("spent %s and %s, of which idle %.0f statements", used, worked, idle)
+    assert used.messages / SINGLES <= MAX_SINGLE_MESSAGES
+    assert (used.statements - idle) / SINGLES <= MAX_SINGLE_STATEMENTS
+    assert worked["wal_bytes"] <= MAX_SINGLE_WAL

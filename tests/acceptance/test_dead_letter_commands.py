@@ -168,6 +168,7 @@ async def test_watch_shows_each_new_dead_letter(terminal: DeadLetterTerminal) ->
     assert "hook-" not in output
 
 
+@pytest.mark.long
 @pytest.mark.requirement("ASK-2")
 async def test_replay_job_can_be_paused_resumed_and_aborted_and_keeps_its_items(
     terminal: DeadLetterTerminal,

@@ -59,6 +59,7 @@ async def test_another_executor_finishes_the_run_of_a_killed_executor_as_attempt
     assert [row["outcome"] for row in attempts] == ["lease_expired", "succeeded"]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S79", "S81", "S84", "S92", "S114", "ASK-14")
 async def test_completion_is_fenced_when_an_executor_was_frozen_past_its_lease(
     faulty_tenant: Tenant, pool: Pool, target: Target
@@ -108,6 +109,7 @@ async def test_run_has_a_second_attempt_with_the_same_key_when_killed_before_the
     assert second.token > first.token
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S66", "S73")
 async def test_stopped_executor_uses_no_attempt_and_loses_no_run_under_load(
     faulty_tenant: Tenant,

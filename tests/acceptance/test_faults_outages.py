@@ -45,6 +45,7 @@ def servers_of(stack: Stack) -> PrivateServers:
     return stack.servers.private
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S03", "S58", "S62", "S102", "ASK-5")
 async def test_runs_in_delay_queues_run_once_when_the_broker_is_killed(
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
@@ -72,6 +73,7 @@ async def test_runs_in_delay_queues_run_once_when_the_broker_is_killed(
     assert_each_once(target.calls("outlived"), runs, WAITING_RUNS)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S76", "S91")
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 async def test_runs_execute_once_when_the_database_restarts_under_load(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import asyncpg
 import pytest
+from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.faults import (
     Pool,
     assert_each_once,
@@ -16,6 +17,7 @@ from tests.acceptance.faults import (
 )
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, now, time_in, until
+from tests.acceptance.worker_queue import open_queue
 
 from harebell.dev.plan import ServiceKind
 
@@ -27,6 +29,7 @@ OUTAGE = 20.0  # seconds without any ticker
 MAX_LATENESS = 0.25  # seconds
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S39", "S49", "S88", "ASK-7")
 async def test_runs_execute_once_when_a_ticker_is_killed_between_publish_and_commit(
     faulty_tenant: Tenant, pool: Pool, target: Target
@@ -73,6 +76,46 @@ async def test_command_is_applied_once_when_a_ticker_is_killed_before_the_commit
     assert_each_once(target.calls("changed"), runs, 20)
 
 
+@pytest.mark.requirement("S59", "S25")
+async def test_report_of_a_worker_ends_its_run_once_when_a_ticker_is_killed_before_the_commit(
+    faulty_tenant: Tenant, pool: Pool
+) -> None:
+    """The broker delivers the report again, and a further report has no effect.
+
+    The event of the second run follows every event of the first run.
+    """
+    stack, harebell = pool.stack, faulty_tenant.harebell
+    await pool.start()
+    async with (
+        open_queue(faulty_tenant) as queue,
+        AmqpClient.open(stack.amqp_url, faulty_tenant.name) as client,
+    ):
+        events = await client.events("run.succeeded")
+        calls = []
+        for number in range(2):
+            hook = queue.target(heartbeat="60s")
+            await faulty_tenant.put(f"work-{number}", {"now": True}, hook, pool=pool.name)
+            calls.append(await queue.next_call())
+        (run_id, token, _), (second_id, second_token, _) = calls
+        stack.stop(TICKER)
+        victim = await start_with_kill(stack, ServiceKind.TICKER, 2, "ticker.report_before_commit")
+        completing = asyncio.create_task(harebell.complete_run(run_id, token, result={"rows": 3}))
+
+        await until_dead(stack, victim)
+        rolled_back = await faulty_tenant.run(run_id)
+        await start(stack, ServiceKind.TICKER)
+        completed = await completing
+        repeated = await harebell.complete_run(run_id, token, result={"rows": 3})
+        await harebell.complete_run(second_id, second_token)
+        ended = [(await asyncio.wait_for(events.get(), 30))["data"]["run_id"] for _ in range(2)]
+
+    (attempt,) = await faulty_tenant.attempts(run_id)
+    assert (rolled_back["state"], rolled_back["lease_holder"]) == ("running", "worker")
+    assert (completed.status, repeated.status) == ("completed", "repeated")
+    assert (attempt["outcome"], attempt["result"]) == ("succeeded", '{"rows":3}')
+    assert ended == [run_id, second_id]
+
+
 @pytest.mark.requirement("S12")
 async def test_unreadable_schedule_becomes_errored_and_stops_no_other_schedule(
     faulty_tenant: Tenant, pool: Pool, target: Target
@@ -104,6 +147,7 @@ async def test_unreadable_schedule_becomes_errored_and_stops_no_other_schedule(
     assert process.pid == ticker.pid
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S55", "S88")
 async def test_staged_runs_start_on_time_without_a_ticker(
     faulty_tenant: Tenant,

@@ -20,13 +20,14 @@ SELECT rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls,
 FROM pg_roles r WHERE rolname = $1
 """
 _WRITE_GRANTS = {
-    "intake": {},
+    "intake": {"tenant_usage": {INSERT, UPDATE}},
     "dispatcher": {},
     "auditor": {},
     "executor": {
         "runs": {UPDATE},
         "attempts": {INSERT},
         "overlap_slots": {INSERT, UPDATE, DELETE},
+        "label_slots": {INSERT, UPDATE, DELETE},
         "rate_limits": {INSERT, UPDATE},
     },
     "dlq_inspector": {
@@ -40,18 +41,27 @@ _WRITE_GRANTS = {
         "replays": {INSERT, UPDATE, DELETE},
     },
     "ticker": {
-        "schedules": {INSERT, UPDATE},
-        "schedule_state": {INSERT, UPDATE},
-        "schedule_versions": {INSERT, UPDATE},
+        "schedules": {INSERT, UPDATE, DELETE},
+        "schedule_state": {INSERT, UPDATE, DELETE},
+        "schedule_versions": {INSERT, UPDATE, DELETE},
+        "calendar_versions": {INSERT, DELETE},
+        "schedule_calendars": {INSERT, DELETE},
+        "history_marks": {INSERT, UPDATE},
+        "maintenance_leases": {INSERT, UPDATE},
+        "last_runs": {INSERT, UPDATE, DELETE},
+        "examined_days": {INSERT, UPDATE, DELETE},
+        "archive_parts": {INSERT, UPDATE, DELETE},
         "command_results": {INSERT, DELETE},
         "bulk_operations": {INSERT, DELETE},
         "tzdata_version": {INSERT, UPDATE},
-        "runs": {INSERT, UPDATE},
-        "attempts": {INSERT},
+        "runs": {INSERT, UPDATE, DELETE},
+        "attempts": {INSERT, DELETE},
         "overlap_slots": {INSERT, UPDATE, DELETE},
+        "label_slots": {INSERT, UPDATE, DELETE},
         "rate_limits": {DELETE},
         "breakers": {INSERT, UPDATE, DELETE},
         "breaker_deferrals": {INSERT, UPDATE, DELETE},
+        "tenant_usage": {INSERT, UPDATE, DELETE},
         "tenant_breakers": {INSERT, UPDATE, DELETE},
         "tenant_breaker_deferrals": {INSERT, UPDATE, DELETE},
     },
@@ -106,3 +116,15 @@ async def test_dispatcher_role_reads_only_the_time(database_url: str) -> None:
 
     assert time is not None
     assert grants == []
+
+
+async def test_intake_role_counts_dead_letters_and_reads_none(database_url: str) -> None:
+    connection = await asyncpg.connect(as_role(database_url, "intake"))
+    try:
+        count = await connection.fetchval("SELECT count(*) FROM dead_letters WHERE tenant = 'a'")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetch("SELECT payload FROM dead_letters")
+    finally:
+        await connection.close()
+
+    assert count == 0

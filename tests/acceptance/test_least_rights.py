@@ -49,6 +49,7 @@ def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> It
         yield production
 
 
+@pytest.mark.long
 async def test_imported_definitions_equal_the_topology_of_the_services(
     production: Production, servers: Servers
 ) -> None:

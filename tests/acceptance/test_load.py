@@ -77,6 +77,7 @@ def mean_wait(calls: Sequence[Call]) -> float:
     return mean(call.late for call in calls)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S21")
 async def test_high_runs_wait_a_fifth_of_low_runs_when_every_lane_has_a_backlog(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
@@ -106,6 +107,7 @@ async def put_high(tenant: Tenant, target: Target, pool: Pool, name: str) -> lis
     return [call.late for call in await until_called(target, name, HIGH, within=2 * WAIT_TIMEOUT)]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S68")
 async def test_flood_of_low_runs_does_not_delay_high_runs(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record

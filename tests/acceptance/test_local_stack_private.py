@@ -89,6 +89,7 @@ def opened() -> Iterator[Opened]:
             stack.stop(wipe=True)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P15")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can read as another user")
 def test_another_user_reads_nothing_and_the_owner_reads_no_variable_of_the_shell(

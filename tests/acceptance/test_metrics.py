@@ -86,6 +86,7 @@ def retry_policy(attempts: int, base: str = "100ms") -> dict[str, Any]:
     return {"retry": {"max_attempts": attempts, "backoff": {"base": base, "jitter": "none"}}}
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S72", "S114")
 async def test_metrics_equal_the_ledger_after_a_known_load(counted: Tenant, target: Target) -> None:
     before = await Scrape.collect(counted.stack, PAIRS)

@@ -34,6 +34,7 @@ async def change_in_every_way(tenant: Tenant, target: Target, key: str) -> None:
     await tenant.harebell.cancel(key=key)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S31")
 async def test_change_takes_effect_within_two_seconds_at_a_hundred_changes_a_second(
     tenant: Tenant, target: Target

@@ -148,6 +148,7 @@ async def test_successive_missed_times_are_one_row_with_their_count(
     assert event["data"]["run_id"] == run
 
 
+@pytest.mark.long
 @pytest.mark.requirement("ASK-1")
 async def test_run_expires_without_a_dead_letter_when_it_waits_too_long_for_a_slot(
     faulty_tenant: Tenant, pool: Pool, target: Target

@@ -62,6 +62,7 @@ def broken_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> 
         yield stack
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S102")
 @pytest.mark.parametrize("fault", PARAMETERS)
 async def test_topology_is_repaired_and_each_run_executes_once_after_a_deletion(

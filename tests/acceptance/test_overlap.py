@@ -120,6 +120,7 @@ async def test_running_run_stops_when_cancelled(tenant: Tenant) -> None:
     assert [row["outcome"] for row in await tenant.attempts(name)] == ["cancelled"]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S50")
 async def test_queue_policy_continues_when_the_executor_is_killed(
     faulty_tenant: Tenant, pool: Pool, target: Target
@@ -145,6 +146,7 @@ async def test_queue_policy_continues_when_the_executor_is_killed(
     await assert_one_at_a_time(faulty_tenant, runs)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S50")
 async def test_overlap_decision_has_no_effect_when_the_executor_dies_before_the_commit(
     faulty_tenant: Tenant, pool: Pool

@@ -21,6 +21,7 @@ SPREAD = 6.0  # seconds, so that the runs are due while executors die
 POISON = {"test.poison": f"{tasks.__name__}:{tasks.kill_executor.__name__}"}
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S110")
 async def test_run_that_kills_its_executors_becomes_a_dead_letter_and_other_runs_continue(
     faulty_tenant: Tenant,

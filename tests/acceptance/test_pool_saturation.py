@@ -51,6 +51,7 @@ async def watch_connections(ledger_url: str, max_connections: Counter[str]) -> N
         await ledger.close()
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S57")
 async def test_requests_wait_when_each_service_has_one_connection(
     stack: Stack, target: Target
@@ -82,6 +83,7 @@ def readiness_of(port: int) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S57")
 async def test_services_wait_and_catch_up_when_every_connection_is_refused(
     stack: Stack, target: Target

@@ -20,6 +20,7 @@ WHERE application_name = $1 AND wait_event_type = 'Lock' AND datname = current_d
 """
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S57")
 async def test_queries_wait_for_the_only_connection_and_all_get_their_response(
     own_stack: Stack, target: Target

@@ -29,6 +29,7 @@ LATE_CLAIM = 1.0  # seconds in which a run may start before an earlier rank that
 Record = Callable[[str, object], None]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S21", "S43")
 @pytest.mark.parametrize("share", ["0.75", "1"], ids=["shared-lane", "whole-lane"])
 async def test_high_runs_start_before_a_backlog_of_low_runs_of_the_same_lane(

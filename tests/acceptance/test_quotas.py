@@ -9,12 +9,12 @@ from tests.acceptance.production import Production
 from tests.acceptance.stack import time_in
 from tests.rig.servers import Servers
 
-from harebell.client import Client, CommandRejected
+from harebell.client import Client, CommandRejected, NotAllowed, TenantUsageView
 from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
-ACME, OTHER = "acme", "umbrella"
+ACME, OTHER, OPERATOR = "acme", "umbrella", "harebell_operator"
 POLICIES = """\
 tenants:
   acme:
@@ -106,3 +106,48 @@ async def test_backfills_beyond_the_quota_create_no_run(production: Production) 
 
     assert refused.value.code == "quota_exceeded"
     assert after > before
+
+
+@pytest.mark.requirement("P11")
+async def test_usage_shows_a_tenant_its_own_quotas_and_operators_every_tenant(
+    production: Production,
+) -> None:
+    foreign = {"key": "usage", "when": WHEN, "target": TARGET, "pool": "foreign"}
+    async with (
+        Client.connect(production.url(ACME), tenant=ACME, timeout=60) as acme,
+        Client.connect(production.url(OTHER), tenant=OTHER, timeout=60) as other,
+        Client.connect(production.url(OPERATOR), timeout=60) as operator,
+    ):
+        await asyncio.sleep(1.1)  # the rate of puts
+        await acme.put_many(schedules("further", 40))
+        with pytest.raises(CommandRejected):
+            await other.put(foreign)
+        everyone = await usage_when_refused(operator)
+        (shown,) = [each async for each in acme.tenant_usage()]
+        with pytest.raises(NotAllowed):
+            _ = [each async for each in acme.tenant_usage(all_tenants=True)]
+
+    quotas = {each.quota: each for each in shown.quotas}
+    assert shown.tenant == ACME
+    assert (quotas["schedules"].limit, quotas["puts_per_second"].limit) == (5, 20)
+    assert 0 < (quotas["schedules"].used or 0) <= 5
+    assert 0 < (quotas["puts_per_second"].used or 0) <= 20
+    assert quotas["puts_per_second"].refused >= 15
+    assert quotas["schedules"].refused >= 15
+    assert (quotas["queued_bytes"].limit, quotas["queued_bytes"].used) == (64 * 2**20, None)
+    assert everyone.keys() >= {ACME, OTHER}
+    assert [(each.code, each.rule) for each in everyone[OTHER].refusals] == [
+        ("not_allowed", "pools")
+    ]
+
+
+async def usage_when_refused(operator: Client) -> dict[str, TenantUsageView]:
+    """Return the use of all tenants when intake and the ticker have stored their refusals."""
+    for _ in range(100):
+        found = {each.tenant: each async for each in operator.tenant_usage(all_tenants=True)}
+        quotas = {each.quota: each.refused for each in found[ACME].quotas}
+        if quotas["schedules"] >= 15 and OTHER in found and found[OTHER].refusals:
+            return found
+        await asyncio.sleep(0.2)
+    message = "The use shows no refusals."
+    raise AssertionError(message)

@@ -275,6 +275,7 @@ async def collect_results(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S10", "ASK-4")
 async def test_run_belongs_to_one_version_when_changed_around_its_due_time(
     tenant: Tenant, target: Target

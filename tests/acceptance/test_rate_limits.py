@@ -25,6 +25,7 @@ def max_starts_within(window: timedelta, calls: Sequence[Call]) -> int:
     return max(sum(first <= each < first + window for each in started) for first in started)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S70", "ASK-12")
 async def test_rate_limit_bounds_the_starts_of_each_window_and_delays_no_other_run(
     tenant: Tenant, target: Target, record_property: Record

@@ -37,6 +37,7 @@ def rolling_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) ->
         yield stack
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S73")
 @pytest.mark.parametrize("kind", SERVICES)
 async def test_service_loses_no_run_and_uses_no_attempt_when_stopped_under_load(
@@ -54,6 +55,7 @@ async def test_service_loses_no_run_and_uses_no_attempt_when_stopped_under_load(
     record_property("stopped", f"{duration:.2f} s after SIGTERM; worst run {late:.2f} s late")
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S58")
 async def test_runs_execute_once_when_every_service_restarts_under_load(
     rolling_stack: Stack, target: Target, record_property: Callable[[str, object], None]

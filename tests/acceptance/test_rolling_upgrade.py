@@ -15,6 +15,7 @@ OPEN_RUNS = ("stays", "retries", "runs")  # staged, retrying, and running when v
 RECOVERY_TIMEOUT = 120.0  # seconds until the recovery has found every open run
 
 
+@pytest.mark.long
 async def test_services_continue_a_ledger_of_the_first_version(
     own_stack: Stack, whole_target: Target, record_property: Callable[[str, object], None]
 ) -> None:

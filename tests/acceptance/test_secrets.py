@@ -230,6 +230,7 @@ async def outputs(
     return {each: (await installation.command(each)).encode() for each in commands}
 
 
+@pytest.mark.long
 async def test_referenced_secret_reaches_its_target_and_no_other_place(
     installation: Installation, echo: Echo, tmp_path: Path
 ) -> None:

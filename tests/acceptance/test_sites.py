@@ -24,6 +24,7 @@ def second_site(pool: Pool) -> Iterator[Pool]:
     opened.close()
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S99")
 async def test_runs_stay_in_their_site_and_the_runs_of_a_drained_site_wait_for_a_spare(
     faulty_tenant: Tenant, pool: Pool, second_site: Pool, target: Target

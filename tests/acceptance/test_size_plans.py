@@ -16,9 +16,11 @@ from tests.acceptance.plans import STATEMENTS, Explainer, Statement
 from tests.acceptance.schedule_load import MANY, TENANT, ScheduleLoad
 
 from harebell.contract.queries import RunList, ScheduleList
+from harebell.contract.types import EARLIEST
 from harebell.domain.run_states import RunState, ScheduleState
 from harebell.intake.queries.store import IntakeStore, schedules_of_page
 from harebell.storage.engine import open_pool
+from harebell.ticker.next_times import NEXT_TIME
 from harebell.ticker.store import schedules, versions
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
@@ -144,7 +146,7 @@ def runs(id_: UUID | None = None, **filters: Any) -> Statement:
 
 SCHEDULE_ID = UUID(int=7)
 FREQUENT: dict[str, Statement] = STATEMENTS | {
-    "next time": lambda connection: connection.fetchval("SELECT min(next_at) FROM schedule_state"),
+    "next time": lambda connection: connection.fetchval(NEXT_TIME, EARLIEST),
     "find awaiting schedules": lambda connection: schedules.find_awaiting(connection, 500),
 }
 LISTS: dict[str, Statement] = {

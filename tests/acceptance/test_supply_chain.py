@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from tests.tools.bill_of_materials import ROOT, SERVICES, install_from_lock, write_bill
 
 DEVELOPMENT = ROOT / "requirements" / "development.txt"
-UV = ROOT / ".venv" / "bin" / "uv"
+BUILD = ROOT / "requirements" / "build.txt"
+UV = Path(sys.executable).with_name("uv")
 PUBLIC_HOSTS = {"files.pythonhosted.org", "pypi.org"}
 HASH = re.compile(r"sha256:[0-9a-f]{64}")
 PATH_OF_ENVIRONMENT = b"<environment>"
@@ -36,7 +38,12 @@ def test_lock_matches_the_ranges_of_the_project() -> None:
 
 @pytest.mark.requirement("P14")
 @pytest.mark.parametrize(
-    ("path", "extras"), [(SERVICES, ["--no-dev"]), (DEVELOPMENT, ["--extra", "dev"])]
+    ("path", "extras"),
+    [
+        (SERVICES, ["--no-dev"]),
+        (DEVELOPMENT, ["--extra", "dev", "--group", "docs"]),
+        (BUILD, ["--only-group", "build"]),
+    ],
 )
 def test_requirements_are_the_export_of_the_lock(path: Path, extras: list[str]) -> None:
     export = ["export", "--frozen", "--format", "requirements.txt", "--no-emit-project"]

@@ -21,7 +21,9 @@ from tests.rig.servers import Servers
 
 from harebell.client import Client
 from harebell.contract.amqp_names import CHANGES, CHANGES_DLQ, CHANGES_SCHEDULE
+from harebell.contract.ids import RunKey
 from harebell.dev.plan import ServiceKind
+from harebell.domain.fencing_token import fencing_token
 from harebell.messaging.topology.bus import DLQ, INTAKE, QUERY
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
@@ -45,6 +47,7 @@ class Victim:
     harebell: Client
     ledger: asyncpg.Connection
     dead_letter_id: str
+    delegated: dict[str, Any]  # the run id and the fencing token of a running run
     requests: list[tuple[str, str, dict[str, Any]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,6 +59,9 @@ class Victim:
             (COMMANDS, f"{UMBRELLA}.schedule.pause", {"key": "secret"}),
             (COMMANDS, f"{UMBRELLA}.dlq.discard", ids),
             (COMMANDS, f"{UMBRELLA}.dlq.replay", ids),
+            (COMMANDS, f"{UMBRELLA}.run.heartbeat", self.delegated),
+            (COMMANDS, f"{UMBRELLA}.run.complete", self.delegated),
+            (COMMANDS, f"{UMBRELLA}.run.fail", self.delegated | {"code": "stolen"}),
             (COMMANDS, "harebell.breaker.open", {"downstream": DOWNSTREAM}),
             (QUERIES, f"{UMBRELLA}.schedule.get", {"key": "secret"}),
             (QUERIES, f"{UMBRELLA}.schedule.list", {}),
@@ -105,7 +111,29 @@ async def victim(production: Production) -> AsyncIterator[Victim]:
             harebell=harebell,
             ledger=tenant.ledger,
             dead_letter_id=str(dead[0].id),
+            delegated=await delegated_run(umbrella, production.url(UMBRELLA)),
         )
+
+
+async def delegated_run(umbrella: Tenant, url: str) -> dict[str, Any]:
+    """Return the run id and the fencing token of a run that a worker of the victim completes."""
+    running = await umbrella.runs("running")
+    if not running:
+        async with await aio_pika.connect(url) as connection:
+            channel = await connection.channel()
+            exchange = await channel.declare_exchange(f"{UMBRELLA}.work", durable=True)
+            queue = await channel.declare_queue(f"{UMBRELLA}.work", durable=True)
+            await queue.bind(exchange, "")
+        call = {"exchange": f"{UMBRELLA}.work", "completion": "worker", "heartbeat": "1h"}
+        await umbrella.put("delegated", {"now": True}, {"amqp": call})
+
+    async def delegated() -> list[dict[str, Any]]:
+        return [run for run in await umbrella.runs("running") if run["delegated_until"]]
+
+    running = await until(delegated, what="a delegated run")
+    key = RunKey(running[0]["scheduled_for"], running[0]["schedule_id"])
+    token = fencing_token(running[0]["epoch"], running[0]["seq"])
+    return {"run_id": str(key), "fencing_token": token}
 
 
 async def _dead_letters(harebell: Client) -> list[Any]:
@@ -168,6 +196,26 @@ async def test_login_acts_for_its_own_tenant_without_any_foreign_row(victim: Vic
     assert [each["key"] for each in schedules["items"]] == ["own"]
     assert dead_letters["items"] == []
     assert set(before) <= set(await victim.rows())
+
+
+@pytest.mark.requirement("P1", "S59")
+async def test_login_reports_only_about_the_delegated_runs_of_its_own_tenant(
+    victim: Victim,
+) -> None:
+    before = await victim.rows()
+    async with Attacker.open(victim.production.url(ACME), ACME) as attacker:
+        answers = []
+        for verb, more in (("heartbeat", {}), ("complete", {}), ("fail", {"code": "stolen"})):
+            message = attacker.message(victim.delegated | more)
+            await attacker.publish(COMMANDS, f"{ACME}.run.{verb}", message)
+            answers.append(await attacker.answer())
+    unchanged = await victim.rows()
+
+    renewed = await victim.harebell.heartbeat(**victim.delegated)
+
+    assert [each["error"]["code"] for each in answers] == ["not_found"] * 3
+    assert unchanged == before
+    assert (renewed.status, renewed.state) == ("renewed", "running")
 
 
 @pytest.mark.requirement("P1", "P10")

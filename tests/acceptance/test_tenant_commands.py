@@ -1,38 +1,87 @@
 """One tenant's flood delays the answers to another tenant by a bounded time.
 
 The broker has the definitions file, and each service and each tenant has its own user.
+As root, the tests raise the priority of the measured processes and require the promised time of
+each answer. Without it, other work on the cores would count as a delay of Harebell.
 """
 
 import asyncio
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
+from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 import aio_pika
 import pytest
+from tests.acceptance.cpu_priority import raised_priority
 from tests.acceptance.production import Production
+from tests.acceptance.stack import caller_environment
 from tests.rig.servers import Servers
 
-from harebell.client import Client
-from harebell.contract.amqp_names import COMMANDS
+from harebell.client import Client, CommandRejected
+from harebell.contract.amqp_names import COMMANDS, QUERIES
 from harebell.contract.json_codec import encode_plain
 from harebell.dev.plan import ServiceKind
+from harebell.intake.commands.window import CREDIT_TIMEOUT
+from harebell.messaging.topology.bus import (
+    DLQ,
+    tenant_dlq_queue,
+    tenant_intake_queue,
+    tenant_query_queue,
+)
+from harebell.messaging.topology.bus import REPORTS as REPORT_QUEUE
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
-FLOOD, VICTIM, NEW = "acme", "umbrella", "initech"
+FLOOD, VICTIM, FRESH, NEW, HIDDEN = "acme", "umbrella", "stark", "initech", "hooli"
+KNOWN = (FLOOD, VICTIM, FRESH)
 FLOOD_COMMANDS, ITEMS = 50_000, 500
 MAX_ANSWER = 1.0  # seconds until the answer to the victim, by the promise
-MAX_SLOW_ANSWER = 4.0  # seconds, of single answers on a machine whose cores have other work
+MAX_SLOW_ANSWER = 4.0  # seconds, of single answers if the priority cannot be raised
+MAX_FIRST_ANSWER = 30.0  # seconds until the first answer to a flood
+FLOOD_QUERIES = 10_000
+REPLY_TO = "amq.rabbitmq.reply-to"
+QUERIES_AT_ONCE = 2_000  # publishes without a confirm
+# Quotas would refuse the flood, which then would be no flood.
+POLICIES = f"""
+defaults: {{quotas: {{schedules: null, puts_per_second: null}}}}
+tenants: {{{", ".join(f"{each}: {{}}" for each in KNOWN)}}}
+"""
 TARGET = {"task": {"name": "harebell.echo"}}
 
 
 @pytest.fixture(scope="module")
-def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
+def longest_answer(servers: Servers) -> Iterator[float]:
+    """Yield the longest permitted time of an answer to the victim [s]."""
+    with raised_priority(servers) as is_raised:
+        yield MAX_ANSWER if is_raised else MAX_SLOW_ANSWER
+
+
+@pytest.fixture(autouse=True)
+def no_flood_left(production: Production, servers: Servers) -> Iterator[None]:
+    """Remove the rest of a flood, which would delay the next test too."""
+    yield
+    host = quote(urlsplit(production.stack.amqp_url).path.removeprefix("/"), safe="")
+    tenants_queues = (tenant_intake_queue, tenant_query_queue, tenant_dlq_queue)
+    for queue in [REPORT_QUEUE, DLQ, *(each(FLOOD) for each in tenants_queues)]:
+        servers.management("DELETE", f"queues/{host}/{queue.name}/contents")
+
+
+@pytest.fixture(scope="module")
+def production(
+    servers: Servers, longest_answer: float, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Production]:
+    del longest_answer  # the services start with the priority of this process
     root = tmp_path_factory.mktemp("tenant-load")
-    with Production.open(servers, root, tenants=(FLOOD, VICTIM)) as production:
-        production.start()
+    policies = root / "tenants.yml"
+    policies.write_text(POLICIES)
+    with Production.open(servers, root, tenants=KNOWN, query_tenants=KNOWN) as production:
+        production.start(tenants_file=policies)
         yield production
 
 
@@ -66,32 +115,195 @@ async def answer_times(victim: Client, count: int, prefix: str) -> list[float]:
 
 @pytest.mark.requirement("P6")
 async def test_put_is_answered_within_a_second_under_the_flood_of_another_tenant(
-    production: Production, record_property: Any
+    production: Production, longest_answer: float, record_property: Any
 ) -> None:
+    """Also measure the first command of a tenant that has sent nothing before the flood."""
     flood = [
         encode_plain([rare(f"m{n}", k, [{"cron": "0 0 29 2 *"}]) for k in range(ITEMS)])
         for n in range(FLOOD_COMMANDS // ITEMS)
     ]
-    async with Client.connect(production.url(VICTIM), tenant=VICTIM, timeout=60) as victim:
+    async with (
+        Client.connect(production.url(VICTIM), tenant=VICTIM, timeout=60) as victim,
+        Client.connect(production.url(FRESH), tenant=FRESH, timeout=60) as fresh,
+    ):
         await answer_times(victim, 3, "warm")
         idle = await answer_times(victim, 10, "idle")
         flooding = asyncio.create_task(publish(production.url(FLOOD), FLOOD, flood))
         await asyncio.sleep(0.5)
         busy = await answer_times(victim, 15, "busy")
+        first = await answer_times(fresh, 1, "first")
         await flooding
         async with production.stack.tenant(FLOOD) as flooder:
             applied = await flooder.ledger.fetchval(
                 "SELECT count(*) FROM schedules WHERE tenant = $1", FLOOD
             )
-    record_property("answer", f"idle {max(idle):.3f} s, flood {max(busy):.3f} s, {applied} applied")
+    record_property(
+        "answer",
+        f"idle {max(idle):.3f} s, flood {max(busy):.3f} s, first {first[0]:.3f} s, "
+        f"{applied} applied",
+    )
 
     assert 0 < applied < FLOOD_COMMANDS, "the flood must last during the measurement"
     assert median(busy) < MAX_ANSWER, busy
-    assert max(busy) < MAX_SLOW_ANSWER, busy
+    assert max(busy + first) < longest_answer, (busy, first)
 
 
 @pytest.mark.requirement("P6")
-async def test_expensive_message_delays_no_other_tenant(production: Production) -> None:
+async def test_query_is_answered_within_a_second_under_the_queries_of_another_tenant(
+    production: Production, longest_answer: float, record_property: Any
+) -> None:
+    async with Client.connect(production.url(VICTIM), tenant=VICTIM, timeout=60) as victim:
+        await request_times(victim, 3, list_schedules)
+        async with flood_of(SCHEDULE_QUERIES, production.url(FLOOD)) as answered:
+            busy = await request_times(victim, 15, list_schedules)
+            number = answered()
+    record_property(
+        "answer", f"median {median(busy):.3f} s, longest {max(busy):.3f} s, {number} answered"
+    )
+
+    assert 0 < number < FLOOD_QUERIES, "the flood must last during the measurement"
+    assert median(busy) < MAX_ANSWER, busy
+    assert max(busy) < longest_answer, busy
+
+
+async def request_times(
+    client: Client, count: int, request_once: Callable[[Client], Awaitable[None]]
+) -> list[float]:
+    """Return the seconds until the answer to each of several requests, one after the other."""
+    seconds = []
+    for _ in range(count):
+        started_at = time.monotonic()
+        await request_once(client)
+        seconds.append(time.monotonic() - started_at)
+        await asyncio.sleep(0.2)
+    return seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flood:
+    """Requests of one kind that the flooding tenant publishes without a wait."""
+
+    exchange: str
+    verb: str
+    number: int
+    body: bytes
+
+
+SCHEDULE_QUERIES = Flood(
+    exchange=QUERIES, verb="schedule.list", number=FLOOD_QUERIES, body=b'{"limit": 10}'
+)
+DEAD_LETTER_QUERIES = Flood(
+    exchange=QUERIES, verb="dlq.list", number=FLOOD_QUERIES, body=b'{"limit": 10}'
+)
+UNKNOWN_RUN = f"{UUID(int=7)}@20261120T140000000Z"
+REPORTS = Flood(
+    exchange=COMMANDS,
+    verb="run.heartbeat",
+    number=400,
+    body=encode_plain([{"run_id": UNKNOWN_RUN, "fencing_token": 1}] * ITEMS),
+)
+DISCARDS = Flood(
+    exchange=COMMANDS,
+    verb="dlq.discard",
+    number=6_000,
+    body=encode_plain([{"ids": [str(UUID(int=7))]}] * 5),
+)
+
+
+async def list_schedules(victim: Client) -> None:
+    async for _ in victim.schedules():
+        break
+
+
+async def list_dead_letters(victim: Client) -> None:
+    async for _ in victim.dead_letters():
+        break
+
+
+async def report_unknown_run(victim: Client) -> None:
+    with pytest.raises(CommandRejected):
+        await victim.heartbeat(UNKNOWN_RUN, 1)
+
+
+async def discard_unknown_dead_letter(victim: Client) -> None:
+    response = await victim.discard([UUID(int=7)])
+    assert set(response.results.values()) == {"not_found"}
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize(
+    ("requests", "request_once"),
+    [
+        pytest.param(DEAD_LETTER_QUERIES, list_dead_letters, id="dlq.list"),
+        pytest.param(REPORTS, report_unknown_run, id="run.heartbeat", marks=pytest.mark.long),
+        pytest.param(
+            DISCARDS, discard_unknown_dead_letter, id="dlq.discard", marks=pytest.mark.long
+        ),
+    ],
+)
+async def test_request_is_answered_within_a_second_under_the_requests_of_another_tenant(
+    production: Production,
+    longest_answer: float,
+    record_property: Any,
+    requests: Flood,
+    request_once: Callable[[Client], Awaitable[None]],
+) -> None:
+    async with Client.connect(production.url(VICTIM), tenant=VICTIM, timeout=60) as victim:
+        await request_times(victim, 3, request_once)
+        async with flood_of(requests, production.url(FLOOD)) as answered:
+            busy = await request_times(victim, 15, request_once)
+            number = answered()
+    record_property(
+        "answer", f"median {median(busy):.3f} s, longest {max(busy):.3f} s, {number} answered"
+    )
+
+    assert 0 < number < requests.number, "the flood must last during the measurement"
+    assert median(busy) < MAX_ANSWER, busy
+    assert max(busy) < longest_answer, busy
+
+
+@asynccontextmanager
+async def flood_of(flood: Flood, url: str) -> AsyncIterator[Callable[[], int]]:
+    """Publish the requests, and yield the number of their answers after the first one is there.
+
+    The removal of an earlier flood loses credits, so the first answer may take `CREDIT_TIMEOUT`.
+    """
+    answers = 0
+    answered = asyncio.Event()
+
+    async def count(_: object) -> None:
+        nonlocal answers
+        answers += 1
+        answered.set()
+
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        underlay = await channel.get_underlay_channel()
+        await underlay.basic_consume(REPLY_TO, count, no_ack=True)
+        exchange = await channel.get_exchange(flood.exchange, ensure=False)
+        for start in range(0, flood.number, QUERIES_AT_ONCE):
+            numbers = range(start, min(start + QUERIES_AT_ONCE, flood.number))
+            publishes = (
+                exchange.publish(request(flood, number), f"{FLOOD}.{flood.verb}")
+                for number in numbers
+            )
+            await asyncio.gather(*publishes)
+        await asyncio.wait_for(answered.wait(), CREDIT_TIMEOUT + MAX_FIRST_ANSWER)
+        yield lambda: answers
+
+
+def request(flood: Flood, number: int) -> aio_pika.Message:
+    """Return one message of the flood. A repeated id would be a repeated request."""
+    id_ = f"{flood.verb}-{number}"
+    return aio_pika.Message(
+        flood.body, user_id=FLOOD, reply_to=REPLY_TO, correlation_id=id_, message_id=id_
+    )
+
+
+@pytest.mark.requirement("P6")
+async def test_expensive_message_delays_no_other_tenant(
+    production: Production, longest_answer: float, record_property: Any
+) -> None:
     """Send 500 schedules with 16 rules each, whose dates are rare and whose texts all differ."""
     expensive = [
         rare(
@@ -111,8 +323,9 @@ async def test_expensive_message_delays_no_other_tenant(production: Production) 
         busy = await answer_times(victim, 10, "cheap")
         await flooding
 
+    record_property("answer", f"median {median(busy):.3f} s, longest {max(busy):.3f} s")
     assert median(busy) < MAX_ANSWER, busy
-    assert max(busy) < MAX_SLOW_ANSWER, busy
+    assert max(busy) < longest_answer, busy
 
 
 async def test_queue_of_a_new_tenant_is_consumed_without_a_restart(
@@ -122,10 +335,43 @@ async def test_queue_of_a_new_tenant_is_consumed_without_a_restart(
     policies = tmp_path_factory.mktemp("policies") / "tenants.yml"
     policies.write_text("tenants: {}\n")
     production.start(ServiceKind.INTAKE, number=2, HAREBELL_TENANTS_FILE=str(policies))
-    production.prepare(servers, (FLOOD, VICTIM, NEW))
+    production.prepare(servers, (*KNOWN, NEW))
     policies.write_text(f"tenants: {{{NEW}: {{}}}}\n")
 
     async with Client.connect(production.url(NEW), tenant=NEW, timeout=60) as new:
         response = await new.put(rare("first", 0, [{"cron": "0 3 * * *"}]))
 
     assert response.ok
+
+
+@pytest.mark.long
+async def test_queue_of_a_tenant_without_a_setting_is_found_after_a_query_and_reported(
+    production: Production, servers: Servers
+) -> None:
+    production.prepare(servers, (*KNOWN, NEW, HIDDEN))
+    exit_code, reported = await doctor(production.stack.amqp_url, HIDDEN)
+
+    async with Client.connect(production.url(HIDDEN), tenant=HIDDEN, timeout=60) as hidden:
+        assert [each async for each in hidden.schedules()] == []
+        response = await hidden.put(rare("first", 0, [{"cron": "0 3 * * *"}]))
+    found, _ = await doctor(production.stack.amqp_url, HIDDEN)
+
+    assert (exit_code, found) == (1, 0)
+    assert f"harebell.intake.{HIDDEN}: No intake consumes this queue." in reported
+    assert response.ok
+
+
+async def doctor(url: str, tenant: str) -> tuple[int | None, str]:
+    """Return the exit code and the output of `harebell doctor` about the queue of the tenant."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "harebell.cli",
+        "doctor",
+        "--for-tenant",
+        tenant,
+        env=caller_environment() | {"HAREBELL_AMQP_URL": url},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, output.decode()

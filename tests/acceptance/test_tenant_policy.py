@@ -171,6 +171,7 @@ async def test_permitted_schedule_of_the_same_tenant_still_runs(
     assert len(target.calls("policy-permitted")) == 1
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P11")
 async def test_bad_document_stops_a_start_and_never_a_running_service(
     installation: Installation,

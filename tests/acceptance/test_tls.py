@@ -241,6 +241,7 @@ async def starting_service(tls: TlsServers, port: int, **environment: str) -> As
             "HAREBELL_AMQP_URL": tls.amqp_url(),
             "HAREBELL_DATABASE_URL": tls.database_url(),
             "HAREBELL_HTTP_PORT": str(port),
+            "HAREBELL_TOPOLOGY_MODE": "declare",
         }
         | environment
     )
@@ -355,6 +356,7 @@ async def test_doctor_names_the_certificates_that_end(tls: TlsServers) -> None:
     connection = await connect(tls.amqp_url(), name="test", properties={})
     async with connection:
         await declare.declare(connection, SYSTEM)
+    await migrate(tls.database_url())
     code, found = await doctor(tls)
 
     assert code == 0, found

@@ -2,11 +2,15 @@
 
 import importlib
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from typing import Final
 
 from prometheus_client.metrics import MetricWrapperBase
 from tests.architecture.source_tree import source_modules
+
+from harebell.audit.gauges import Audited, AuditGauges
+from harebell.audit.model.report import Report
 
 _SUFFIXES: Final = {
     "counter": ["_total"],
@@ -45,10 +49,22 @@ def declared() -> tuple[Metric, ...]:
 @cache
 def series_labels() -> dict[str, set[str]]:
     """Return the labels of each series."""
-    return {
+    of_services = {
         series: {*metric.labels, *(["le"] if series.endswith("_bucket") else [])}
         for metric in declared()
         for series in metric.series
+    }
+    return of_services | audit_gauges()
+
+
+@cache
+def audit_gauges() -> dict[str, set[str]]:
+    """Return the gauges of `harebell audit`, which no service declares, with their labels."""
+    at = datetime(2026, 11, 20, tzinfo=UTC)
+    collector = AuditGauges(Audited(Report(since=at, until=at), at))
+    return {
+        family.name: {label for sample in family.samples for label in sample.labels}
+        for family in collector.collect()
     }
 
 

@@ -75,7 +75,7 @@ class Module:
     def __str__(self) -> str:
         return str(self.path.relative_to(ROOT))
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name in an import statement, such as `harebell.ticker.stager`."""
         roots = [root for root in (SCHEMAS, SERVICES) if self.path.is_relative_to(root)]
@@ -355,6 +355,7 @@ def setting_variables() -> frozenset[str]:
     return frozenset(
         f"HAREBELL_{each.target.id.upper()}"
         for module in source_modules()
+        if "Settings(" in module.source  # the search for text saves the parsing of most modules
         for node in module.find(ast.ClassDef)
         if node.name.endswith("Settings")
         for each in node.body

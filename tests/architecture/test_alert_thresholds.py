@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +34,7 @@ TICKS: Final = {
 }
 
 STAGING: Final = "harebell_last_staging_pass_timestamp_seconds"
+RETENTION: Final = "harebell_last_retention_pass_timestamp_seconds"
 STARTS: Final = "harebell_start_lateness_seconds_count"
 OLDEST: Final = "harebell_oldest_due_age_seconds"
 OVERDUE: Final = "harebell_overdue_schedules"
@@ -45,11 +46,19 @@ STALLED: Final = "harebell_replay_jobs_stalled"
 FAILED: Final = 'harebell_attempts_total{outcome="failed"}'
 BREAKER: Final = 'harebell_breaker_open{downstream="http:acme.example"}'
 STATEMENTS: Final = "harebell_database_statement_seconds_count"
+SNAPSHOT: Final = (
+    'harebell_held_snapshot_age_seconds{kind="session",pid="7",application_name="psql",user="ann"}'
+)
 ORPHANS: Final = "harebell_orphan_tickets_total"
+POLICIES: Final = "harebell_tenant_policies_valid"
+FINDINGS: Final = 'harebell_audit_findings{kind="missing"}'
+HEARTBEATS: Final = "harebell_audit_missed_heartbeats"
+AUDITED: Final = "harebell_audit_timestamp_seconds"
+AUDIT_SUCCESS: Final = "harebell_audit_success"
 FOREIGN: Final = 'harebell_refused_messages_total{code="foreign_route"}'
 # The reasons of runs that did not run because a person changed, paused or ended something.
 REQUESTED: Final = {Reason.SUPERSEDED, Reason.PAUSED, Reason.CANCELLED, Reason.MANUAL}
-STEP_AT_100: Final = "0x99 20x9000"  # a counter that increases once, by 20
+STEP_AT_100: Final = "0x99 20x1000"  # a counter that increases once, by 20
 
 
 class Probe(NamedTuple):
@@ -163,7 +172,7 @@ def objective(long: str, short: str, share: float) -> dict[str, Pair]:
     }
 
 
-NO_START: Final = {STARTS: "5x9000", OLDEST: "61x9000"}
+NO_START: Final = {STARTS: "5x300", OLDEST: "61x300"}
 # The range of the statement rule covers both series: the slow statements are their difference.
 FAST_AT_100: Final = {STATEMENTS: "0x99 20x900", statements_up_to("1.0"): "0x99 20x900"}
 FAST_AT_100_SLOW_AT_410: Final = FAST_AT_100 | {STATEMENTS: "0x99 20x309 21x500"}
@@ -173,6 +182,12 @@ PAIRS: Final[dict[str, dict[str, Pair]]] = {
         "> 60": Pair(Probe(200, {STAGING: "-60+1x300"}), Probe(200, {STAGING: "-61+1x300"})),
         "absent": Pair(Probe(200, {STAGING: "0+1x300"}), Probe(200, {})),
         "for 1m": starting_at(60, {STAGING: "-61+1x300"}),
+    },
+    "HarebellRetentionStalled": {
+        "> 21600": Pair(
+            Probe(2000, {RETENTION: "-21600+1x2100"}), Probe(2000, {RETENTION: "-21601+1x2100"})
+        ),
+        "for 30m": starting_at(1800, {RETENTION: "-21601+1x2100"}),
     },
     "HarebellNothingExecuted": {  # one hour has 180 ticks, and five minutes have 15
         "[1h]": starting_at(100 + 180 + 15, {OLDEST: "61x900", STARTS: STEP_AT_100}),
@@ -202,7 +217,7 @@ PAIRS: Final[dict[str, dict[str, Pair]]] = {
         "for 1m": starting_at(60, {STALLED: "1x100"}),
     },
     "HarebellAttemptsFail": {
-        "[5m]": until(399, {FAILED: "0x99 2000x9000"}),
+        "[5m]": until(399, {FAILED: "0x99 2000x400"}),
         "> 5": ramp(FAILED, 5 * 4.9, 5 * 5.1, seconds=300),
         "for 1m": starting_at(61, {FAILED: "0+100x200"}),
     },
@@ -233,12 +248,16 @@ PAIRS: Final[dict[str, dict[str, Pair]]] = {
             Probe(400, {STATEMENTS: f"0+{1 + 0.51 / 300}x400", statements_up_to("1.0"): "0+1x400"}),
         ),
     },
+    "HarebellSnapshotHeld": {
+        "> 300": gauge(SNAPSHOT, 300, 301, at=200),
+        "for 1m": starting_at(60, {SNAPSHOT: "301x200"}),
+    },
     "HarebellChangesSlow": {
         "quantile 0.99": Pair(
             Probe(900, changes(le_2_0="0+990.5x900", le_5_0="0+1000x900", le_inf="0+1000x900")),
             Probe(900, changes(le_2_0="0+989.5x900", le_5_0="0+1000x900", le_inf="0+1000x900")),
         ),
-        "[10m]": until(699, changes(le_2_0="0x9000", le_5_0=STEP_AT_100, le_inf=STEP_AT_100)),
+        "[10m]": until(699, changes(le_2_0="0x1100", le_5_0=STEP_AT_100, le_inf=STEP_AT_100)),
         # The quantile is 99 % of the only bucket.
         "> 2": Pair(
             Probe(900, changes(le_2_0="0+1x900", le_inf="0+1x900")),
@@ -257,6 +276,23 @@ PAIRS: Final[dict[str, dict[str, Pair]]] = {
     "HarebellForeignMessages": {
         "[10m]": until(699, {FOREIGN: STEP_AT_100}),
         "> 0": Pair(Probe(300, {FOREIGN: "0x300"}), Probe(300, {FOREIGN: "0x99 1x300"})),
+    },
+    "HarebellAuditFindings": {
+        "> 0": gauge(FINDINGS, 0, 1, at=200),
+        "for 2m": starting_at(120, {FINDINGS: "1x200"}),
+    },
+    "HarebellHeartbeatMissed": {
+        "> 0": gauge(HEARTBEATS, 0, 1, at=200),
+        "for 2m": starting_at(120, {HEARTBEATS: "1x200"}),
+    },
+    "HarebellAuditSilent": {
+        "> 600": Pair(Probe(400, {AUDITED: "-600+1x500"}), Probe(400, {AUDITED: "-601+1x500"})),
+        "< 1": gauge(AUDIT_SUCCESS, 1, 0, at=400),
+        "for 5m": starting_at(300, {AUDIT_SUCCESS: "0x400"}),
+    },
+    "HarebellTenantPoliciesInvalid": {
+        "< 1": gauge(POLICIES, 1, 0, at=100),
+        "for 1m": starting_at(60, {POLICIES: "0x100"}),
     },
 }
 
@@ -290,6 +326,13 @@ def probe_test(alert: str, name: str, probe: Probe, *, is_firing: bool) -> dict[
             }
         ],
     }
+
+
+def distinct_pairs(alert: str) -> Iterator[tuple[str, Pair]]:
+    """Yield each pair once with the thresholds that it is for."""
+    for _, group in groupby(PAIRS[alert].items(), key=lambda item: id(item[1])):
+        (first, pair), *others = group
+        yield ", ".join([first, *(threshold for threshold, _ in others)]), pair
 
 
 def check_with_promtool(alert: str, tests: list[dict[str, Any]], folder: Path) -> None:
@@ -327,7 +370,7 @@ def test_alert_is_active_just_above_and_inactive_just_below_each_threshold(
 ) -> None:
     tests = [
         probe_test(alert, f"{threshold}, firing: {is_firing}", probe, is_firing=is_firing)
-        for threshold, pair in PAIRS[alert].items()
+        for threshold, pair in distinct_pairs(alert)
         for probe, is_firing in ((pair.inactive, False), (pair.firing, True))
     ]
     check_with_promtool(alert, tests, tmp_path)

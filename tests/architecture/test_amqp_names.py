@@ -31,4 +31,4 @@ def test_string_is_no_amqp_name_outside_the_topology() -> None:
 
 def test_queue_with_a_time_is_an_amqp_name() -> None:
     assert is_amqp_name("harebell.delay.001500")
-    assert not is_amqp_name("harebell.delayed")
+    assert not is_amqp_name("harebell.delays")

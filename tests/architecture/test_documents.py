@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 from tests.architecture.documents import documents
-from tests.architecture.source_tree import setting_variables
+from tests.architecture.source_tree import ROOT, setting_variables
 
 from harebell.contract.commands import SchedulePut
 from harebell.contract.dead_letter import DeadMessage, DeadRun
@@ -46,7 +46,13 @@ MODELS: Final[tuple[tuple[frozenset[str], type[Message]], ...]] = (
     (frozenset({"dead_at", "queue"}), DeadMessage),
     (frozenset({"when", "target"}), SchedulePut),
 )
-VARIABLES: Final = setting_variables() | {PREFIX + name for name in OTHER_PROGRAMS_SETTINGS}
+# The variables that Docker Compose replaces in its file.
+COMPOSE_VARIABLES: Final = frozenset(
+    re.findall(r"\$\{(HAREBELL_\w+)", (ROOT / "compose" / "compose.yaml").read_text())
+)
+VARIABLES: Final = (
+    setting_variables() | {PREFIX + name for name in OTHER_PROGRAMS_SETTINGS} | COMPOSE_VARIABLES
+)
 
 
 def model_of(item: object) -> type[Message] | None:

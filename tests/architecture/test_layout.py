@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Final
 
@@ -132,8 +133,11 @@ def test_public_class_has_a_docstring() -> None:
 
 
 def command_homes(path: CommandPath, *, is_group: bool) -> list[str]:
-    """Return the paths in the folder `cli` that may contain the group or the command."""
-    *outer, name = (part.replace("-", "_") for part in path)
+    """Return the paths in the folder `cli` that may contain the group or the command.
+
+    A keyword of Python is no name of a module, so its module has the plural.
+    """
+    *outer, name = (f"{part.replace('-', '_')}{'s' * iskeyword(part)}" for part in path)
     if is_group:
         return ["/".join([*outer, f"{name}.py"]), "/".join([*outer, name, "__init__.py"])]
     return [f"{name}.py", f"*/{name}.py"]
@@ -158,6 +162,7 @@ def test_group_and_top_level_command_is_in_the_file_of_its_name() -> None:
         (("schedule",), True, ["schedule.py", "schedule/__init__.py"]),
         (("dlq", "groups"), True, ["dlq/groups.py", "dlq/groups/__init__.py"]),
         (("why",), False, ["why.py", "*/why.py"]),
+        (("import",), True, ["imports.py", "imports/__init__.py"]),
     ],
 )
 def test_home_of_a_command_follows_from_its_name(

@@ -68,7 +68,11 @@ def error_of(failure: int) -> str:
 
 async def measure(url: str, database_url: str) -> dict[str, float]:
     def settings(role: str) -> dict[str, str]:
-        return {"HAREBELL_AMQP_URL": url, "HAREBELL_DATABASE_URL": as_role(database_url, role)}
+        return {
+            "HAREBELL_AMQP_URL": url,
+            "HAREBELL_DATABASE_URL": as_role(database_url, role),
+            "HAREBELL_TOPOLOGY_MODE": "declare",
+        }
 
     database = await asyncpg.connect(database_url)
     stop = asyncio.Event()

@@ -18,12 +18,23 @@ MACHINE: Final = "machine"  # a separate line, which the table omits
 TITLE_FIELDS: Final = (
     "workload",
     "peer",
+    "mode",
     "n",
     "rate",
     "role",
     "processes",
     "stored",
+    "snapshot",
+    "command",
 )  # fields of a title
+# The columns of the table, each with the figures that it may contain.
+MAIN_FIGURES: Final[Mapping[str, Sequence[str]]] = {
+    "per s": ("runs_per_s", "per_s"),
+    "p50 ms": ("late_ms.p50", "publish_to_start_ms.p50", "answer_ms.p50", "done_ms.p50"),
+    "p99 ms": ("late_ms.p99", "publish_to_start_ms.p99", "answer_ms.p99", "done_ms.p99"),
+    "CPU us": ("cpu_us_per_run.total", "cpu_us_per_schedule.total"),
+}
+MAX_FURTHER: Final = 24  # characters of the last column
 SIGNIFICANT_DIGITS: Final = 4  # significant digits in the table
 
 
@@ -49,17 +60,18 @@ class Report:
                 file.write(text + "\n")
 
     def table(self) -> Table:
-        table = Table("workload", "figure", "runs", "min", "median", "max", title="Benchmarks")
+        """Return one line for each workload, with medians, for a terminal of 100 columns.
+
+        The lines of JSON contain every figure and every sample.
+        """
+        table = Table("workload", "samples", *MAIN_FIGURES, "further", title="Medians")
         groups: dict[str, list[Line]] = defaultdict(list)
         for line in self.lines:
             groups[_title(line)].append(line)
         for title, group in groups.items():
-            if title == MACHINE:
-                continue
-            for name, values in _columns(group):
-                cells = (_short(pick(values)) for pick in (min, median, max))
-                table.add_row(title, name, str(len(values)), *cells)
-                title = ""  # noqa: PLW2901  # the table shows a title once
+            if title != MACHINE:
+                medians = {name: median(values) for name, values in _columns(group)}
+                table.add_row(title, str(len(group)), *_cells(medians))
         return table
 
 
@@ -86,6 +98,23 @@ def _columns(group: Sequence[Line]) -> Iterator[tuple[str, list[float]]]:
             yield name, values
 
 
+def _cells(medians: Mapping[str, float]) -> Iterator[str]:
+    """Yield the main figures, and as many names of other figures as fit without being cut."""
+    shown, has_main = {"python_ns"}, False
+    for names in MAIN_FIGURES.values():
+        name = next((each for each in names if each in medians), None)
+        shown.add(name or "")
+        has_main |= name is not None
+        yield "" if name is None else _short(medians[name])
+    further = ""
+    for name, value in medians.items():
+        figure = f"{name}={_short(value)}"
+        is_part = "." in name and has_main
+        if name not in shown and not is_part and len(further) + len(figure) < MAX_FURTHER:
+            further = f"{further} {figure}".strip()
+    yield further
+
+
 def _flat(line: Line, prefix: str = "") -> Iterator[tuple[str, float]]:
     for name, value in line.items():
         if isinstance(value, Mapping):
@@ -95,4 +124,6 @@ def _flat(line: Line, prefix: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _short(value: float) -> str:
+    if abs(value) >= 10**SIGNIFICANT_DIGITS:
+        return f"{value:,.0f}"
     return f"{value:.{SIGNIFICANT_DIGITS}g}"

@@ -14,6 +14,7 @@ from tests.acceptance.stack import Stack, until
 from tests.chaos.links import BROKER, DATABASE, Links
 from tests.chaos.result import Finding, FindingKind
 from tests.rig.servers import as_role
+from tests.rig.standby import StandbyPair
 
 from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 from harebell.dev.processes import is_ready
@@ -40,6 +41,7 @@ class Environment:
     measurements: dict[str, float] = field(default_factory=dict)  # of a fault
     findings: list[Finding] = field(default_factory=list)  # of a fault with its own checks
     cluster_stack: ClusterStack | None = None  # three nodes of RabbitMQ instead of one
+    standby_pair: StandbyPair | None = None  # two PostgreSQL clusters instead of one
 
     @property
     def servers(self) -> PrivateServers:
@@ -50,6 +52,11 @@ class Environment:
     def cluster(self) -> ClusterStack:
         assert self.cluster_stack is not None
         return self.cluster_stack
+
+    @property
+    def pair(self) -> StandbyPair:
+        assert self.standby_pair is not None
+        return self.standby_pair
 
     def choose_member(self, *kinds: ServiceKind) -> Member:
         """Return a random instance of one of the kinds, or of any kind."""

@@ -31,11 +31,17 @@ class Links:
 
     @classmethod
     @contextmanager
-    def open(cls, services: list[str], urls: Mapping[str, str]) -> Iterator["Links"]:
-        """Start the proxies. `urls` contains the servers that services reach through links."""
+    def open(
+        cls, services: list[str], urls: Mapping[str, str], *, reads_amqp: bool = False
+    ) -> Iterator["Links"]:
+        """Start the proxies. `urls` contains the servers that services reach through links.
+
+        With `reads_amqp`, the links to the broker can confirm messages and drop them.
+        """
         parts = {server: urlsplit(url) for server, url in urls.items()}
+        protocols = {BROKER: ["amqp"]} if reads_amqp else {}
         addresses = {
-            link_name(service, server): (url.hostname, url.port)
+            link_name(service, server): (url.hostname, url.port, *protocols.get(server, ()))
             for service in services
             for server, url in parts.items()
         }

@@ -3,13 +3,13 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tests.acceptance.cluster_stack import ClusterStack
 from tests.acceptance.recording_target import Target
@@ -20,9 +20,12 @@ from tests.chaos.history import History
 from tests.chaos.links import BROKER, DATABASE, Links
 from tests.chaos.result import CheckResult, Finding, FindingKind, print_line
 from tests.chaos.round import Round
-from tests.rig.servers import Servers
+from tests.rig.servers import Servers, server_directory
+from tests.rig.standby import StandbyPair
 
 from harebell.dev.servers import PrivateServers
+
+OpenEnvironment: TypeAlias = Callable[[Servers, Path, float], AbstractContextManager[Environment]]
 
 MIN_ROWS, MAX_ROWS = 6, 8  # of a seed of the mixed run
 SERVERS_START: Final = 25.0  # seconds, measured
@@ -110,16 +113,25 @@ def run_plan(plan: ChaosPlan, root: Path, report: Report) -> None:
         private.start()
         servers = Servers(private.amqp_url, private.database_url, private)
         for number, rounds in enumerate(plan.seeds):
-            for open_environment in (single_broker, cluster):
-                is_cluster = open_environment is cluster
-                suitable = [each for each in rounds if each.fault.needs_cluster is is_cluster]
-                if not suitable:
-                    continue
-                folder = root / f"{open_environment.__name__}-{number}"
+            for name, open_environment, suitable in stacks_of(rounds):
+                folder = root / f"{name}-{number}"
                 with open_environment(servers, folder, plan.outage) as environment:
                     asyncio.run(run_rounds(suitable, environment, root=root, report=report))
     finally:
         private.discard()
+
+
+def stacks_of(rounds: Sequence[Round]) -> Iterator[tuple[str, OpenEnvironment, Sequence[Round]]]:
+    """Yield a name, a stack and its rounds. A promotion uses up its pair of databases."""
+    alone = [each for each in rounds if each.fault.needs_standby]
+    clustered = [each for each in rounds if each.fault.needs_cluster]
+    others = [each for each in rounds if each not in alone and each not in clustered]
+    if others:
+        yield "single_broker", single_broker, others
+    if clustered:
+        yield "cluster", cluster, clustered
+    for each in alone:
+        yield f"standby-{each.fault.row}", standby, [each]
 
 
 @contextmanager
@@ -129,7 +141,9 @@ def single_broker(servers: Servers, root: Path, outage: float) -> Iterator[Envir
     with (
         Target.open(root / "calls.jsonl") as target,
         Stack.open(servers, root) as stack,
-        Links.open(NAMES, {BROKER: servers.amqp_url, DATABASE: servers.database_url}) as links,
+        Links.open(
+            NAMES, {BROKER: servers.amqp_url, DATABASE: servers.database_url}, reads_amqp=True
+        ) as links,
     ):
         yield Environment(
             stack=stack,
@@ -156,6 +170,27 @@ def cluster(servers: Servers, root: Path, outage: float) -> Iterator[Environment
             random=Random(0),  # noqa: S311  # each round sets its own
             outage=outage,
             cluster_stack=opened,
+        )
+
+
+@contextmanager
+def standby(servers: Servers, root: Path, outage: float) -> Iterator[Environment]:
+    """Yield a stack without services, whose services know a primary and a synchronous standby."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (
+        Target.open(root / "calls.jsonl") as target,
+        server_directory(root / "databases") as directory,
+        StandbyPair.open(directory) as pair,
+        Stack.open(replace(servers, database_url=pair.database_url), root) as stack,
+        Links.open(NAMES, {BROKER: servers.amqp_url}) as links,
+    ):
+        yield Environment(
+            stack=stack,
+            links=links,
+            target=target,
+            random=Random(0),  # noqa: S311  # each round sets its own
+            outage=outage,
+            standby_pair=pair,
         )
 
 

@@ -48,4 +48,6 @@ async def ledger(ledger_url: str) -> AsyncIterator[asyncpg.Pool]:
         await pool.execute("DELETE FROM runs")
         await pool.execute("DELETE FROM attempts")
         await pool.execute("DELETE FROM overlap_slots")
+        await pool.execute("DELETE FROM label_slots")
         await pool.execute("DELETE FROM rate_limits")
+        await pool.execute("UPDATE ledger_epoch SET base = 0")

@@ -45,6 +45,8 @@ UPDATE runs SET due_at = now() + make_interval(secs => $3),
 WHERE scheduled_for = $1 AND schedule_id = $2
 """
 FIND_SEQS: Final = "SELECT scheduled_for, schedule_id, state, seq FROM runs"
+# A promotion of a standby has the same effect on the claims.
+RAISE_EPOCH: Final = "UPDATE ledger_epoch SET base = base + 1"
 FIND_RUN: Final = "SELECT * FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
 
 
@@ -70,6 +72,8 @@ ROWS: Final = (
     Row(_S.STAGED),
     Row(_S.STAGED, is_expired=True),
     Row(_S.STAGED, 0, Reason.WAITING_FOR_OVERLAP),
+    Row(_S.STAGED, 0, Reason.WAITING_FOR_LABEL),
+    Row(_S.RETRYING, 1, Reason.WAITING_FOR_LABEL),
     Row(_S.RETRYING, 1),
     Row(_S.RETRYING, 1, is_expired=True),
     Row(_S.RETRYING, 1, Reason.WAITING_FOR_OVERLAP),

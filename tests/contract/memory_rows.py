@@ -6,9 +6,16 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.contract.ledger_rows import FIND_RUN, FIND_SEQS, PUT_RUN, SET_TIMES
+from tests.contract.ledger_rows import (
+    FIND_RUN,
+    FIND_SEQS,
+    PUT_RUN,
+    RAISE_EPOCH,
+    SET_TIMES,
+)
 from tests.contract.overlap_claimers import FIND_SLOTS, INSERT_VERSION
 from tests.fakes.ledger.claims import ATTEMPTS
+from tests.fakes.ledger.label_slots import LABEL_SLOTS
 from tests.fakes.ledger.overlap import OVERLAP_SLOTS
 from tests.fakes.ledger.pool import Record, answers
 from tests.fakes.ledger.runs import RUNS, Run, all_runs, amend, run_of
@@ -51,6 +58,11 @@ def insert_run(tx: Transaction, *values: Any) -> None:
         **columns,
     )
     tx.put(RUNS, run.key, run)
+
+
+@answers(RAISE_EPOCH)
+def raise_epoch(tx: Transaction) -> None:
+    tx.store.epoch += 1
 
 
 @answers(SET_TIMES)
@@ -150,3 +162,11 @@ def stage_when_due(tx: Transaction) -> None:
 def stage_long_ago(tx: Transaction) -> None:
     for run in all_runs(tx):
         amend(tx, run, staged_at=tx.now - timedelta(minutes=1))
+
+
+@answers("UPDATE label_slots SET reserved_until = now() - interval '1 second'")
+def end_reservations(tx: Transaction) -> None:
+    for row in list(tx.rows(LABEL_SLOTS)):
+        if row["reserved_until"] is not None:
+            until = tx.now - timedelta(seconds=1)
+            tx.put(LABEL_SLOTS, row["key"], row | {"reserved_until": until})

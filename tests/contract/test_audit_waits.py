@@ -11,12 +11,22 @@ import pytest
 from tests.rig.servers import as_role
 
 from harebell.audit.liveness import find_missed_heartbeats
+from harebell.audit.model.rate_waits import SLOT
 from harebell.audit.model.records import Window
 from harebell.audit.model.report import MissedHeartbeat
-from harebell.audit.model.waits import MAX_UNCHANGED, BreakerDeferral, OverlapWait, Waits
+from harebell.audit.model.waits import (
+    MAX_UNCHANGED,
+    DeferredRange,
+    LabelWait,
+    OverlapWait,
+    Waits,
+)
+from harebell.audit.rates import load_rate_ranges
 from harebell.audit.store import connect_read_only
-from harebell.audit.waits import load_overlaps, load_waits
+from harebell.audit.waits import load_labels, load_overlaps, load_waits
 from harebell.contract.downstream import downstream_of_json
+from harebell.contract.ids import RunKey
+from harebell.domain.tenant_policy import TenantPolicies
 
 pytestmark = pytest.mark.postgres
 
@@ -29,8 +39,10 @@ DOWN, OTHER = (
 )
 EDITED: Final = orjson.dumps({"target": {"http": {"url": "https://other.example/x"}}}).decode()
 TABLES: Final = (
+    "attempts",
     "runs",
     "overlap_slots",
+    "label_slots",
     "schedule_versions",
     "schedule_state",
     "breakers",
@@ -43,6 +55,13 @@ _INSERT_VERSION: Final = """
 INSERT INTO schedule_versions
     (schedule_id, version, definition, run_spec, fingerprint, accepted_at, effective_at)
 VALUES ($1, 1, '{}', '{"target": {"http": {"url": "https://down.example/x"}}}', '', now(), now())
+"""
+
+
+_INSERT_ATTEMPTS: Final = """
+INSERT INTO attempts
+    (scheduled_for, schedule_id, replay_number, number, outcome, started_at, finished_at)
+SELECT $1, $2, 0, number, 'succeeded', $3, $3 FROM generate_series(1, 3) AS number
 """
 
 
@@ -94,8 +113,8 @@ async def insert_run(owner: asyncpg.Connection, due: float, **columns: Any) -> d
 def deferrals(**ranges: tuple[float, float]) -> Waits:
     names = {"down": DOWN, "other": OTHER}
     return Waits(
-        {
-            (None, names[name]): [BreakerDeferral(ago(since), ago(until))]
+        deferrals={
+            (None, names[name]): [DeferredRange(ago(since), ago(until))]
             for name, (since, until) in ranges.items()
         }
     )
@@ -191,7 +210,7 @@ async def test_load_waits_returns_ended_and_lasting_deferrals(
     waits = await load_waits(auditor, WINDOW)
 
     assert waits.deferrals == {
-        (None, DOWN): [BreakerDeferral(ago(900), ago(800)), BreakerDeferral(ago(400), NOW)],
+        (None, DOWN): [DeferredRange(ago(900), ago(800)), DeferredRange(ago(400), NOW)],
     }
 
 
@@ -212,7 +231,7 @@ async def test_load_waits_returns_the_deferrals_of_one_tenant_apart(
 
     waits = await load_waits(auditor, WINDOW)
 
-    ranges = [BreakerDeferral(ago(900), ago(800)), BreakerDeferral(ago(400), NOW)]
+    ranges = [DeferredRange(ago(900), ago(800)), DeferredRange(ago(400), NOW)]
     assert waits.deferrals == {("acme", DOWN): ranges}
 
 
@@ -231,9 +250,7 @@ async def test_old_half_open_breaker_defers_while_an_attempt_probes_it(
 
     waits = await load_waits(auditor, WINDOW)
 
-    assert waits.deferrals[None, DOWN] == [
-        BreakerDeferral(ago(age), NOW if is_probed else ago(300))
-    ]
+    assert waits.deferrals[None, DOWN] == [DeferredRange(ago(age), NOW if is_probed else ago(300))]
 
 
 WAITING = {"reason": "waiting_for_overlap"}
@@ -274,3 +291,65 @@ async def test_load_overlaps_returns_whether_another_run_has_the_slot(
         )
 
     assert await load_overlaps(auditor, [SCHEDULE]) == {SCHEDULE: expected}
+
+
+@pytest.mark.requirement("S113", "P6")
+async def test_load_rate_ranges_returns_only_the_tenants_above_their_rate(
+    owner: asyncpg.Connection, auditor: asyncpg.Connection
+) -> None:
+    """Five runs, and two more attempts of one of them, are above a rate of 0.4 per second."""
+    slot = 600 + NOW.timestamp() % SLOT.total_seconds()  # seconds since the begin of a slot
+    for number in range(5):
+        await insert_run(owner, slot - number / 10, tenant="acme")
+        await insert_run(owner, slot + 100 - number / 10, tenant="stark")
+    await owner.execute(_INSERT_ATTEMPTS, ago(slot), SCHEDULE, ago(slot - 1))
+    rates = {"acme": 0.4, "stark": 1.1}
+    quotas = {name: {"quotas": {"runs_per_second": rate}} for name, rate in rates.items()}
+    policies = TenantPolicies.parse({"tenants": quotas})
+
+    found = await load_rate_ranges(auditor, WINDOW, policies)
+    without = await load_rate_ranges(auditor, WINDOW, TenantPolicies.unrestricted())
+
+    assert found.keys() == {"acme"}
+    [first] = found["acme"]
+    assert first.since == ago(slot)
+    assert first.until - first.since >= timedelta(seconds=7 / rates["acme"])
+    assert without == {}
+
+
+@pytest.mark.parametrize(
+    ("other", "role", "expected"),
+    [
+        ({"state": "running"}, "running", (True, 10)),
+        ({"state": "cancelled", "finished_at": ago(5)}, "running", (False, 5)),
+        ({"state": "staged"}, "reserved", (True, -60)),
+        ({"state": "retrying"}, "running", (True, 10)),
+    ],
+)
+async def test_load_labels_returns_whether_other_runs_have_all_slots(
+    owner: asyncpg.Connection,
+    auditor: asyncpg.Connection,
+    other: dict[str, Any],
+    role: str,
+    expected: tuple[bool, int],
+) -> None:
+    label = {"reason": "waiting_for_label"}
+    rows = [
+        (await insert_run(owner, 300, **label), "waiting", None),
+        (await insert_run(owner, 200, **label), "waiting", None),
+        (await insert_run(owner, 400, **other), role, ago(-60) if role == "reserved" else None),
+    ]
+    for time, each, until in rows:
+        await owner.execute(
+            "INSERT INTO label_slots VALUES ($1, $2, 'acme', 'db', 1, $2, $3, $4, $5)",
+            SCHEDULE,
+            time,
+            each,
+            ago(10),
+            until,
+        )
+
+    is_occupied, free = expected
+    assert await load_labels(auditor, [SCHEDULE]) == {
+        RunKey(rows[0][0], SCHEDULE): LabelWait(is_occupied=is_occupied, free_since=ago(free))
+    }

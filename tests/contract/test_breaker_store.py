@@ -1,15 +1,26 @@
 """The statements of breakers, against PostgreSQL: the later of two writes decides."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
 
 import asyncpg
+import orjson
 import pytest
+from tests.fakes.publisher import FakePublisher
 from tests.rig.servers import as_role
 
+from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
+from harebell.contract.amqp_names import CHANGES, OPERATIONS_TENANT
 from harebell.contract.breakers import BreakerEventData, BreakerSnapshotEntry, BreakerState
+from harebell.contract.json_codec import encode
 from harebell.domain.run_states import RETENTION
+from harebell.domain.sender import IdentityMode
+from harebell.messaging.acknowledge import Delivery
+from harebell.messaging.received_message import ReceivedMessage
 from harebell.storage.engine import open_pool
+from harebell.ticker.breakers import BreakerRecorder
 from harebell.ticker.store import breakers as store
 
 pytestmark = pytest.mark.postgres
@@ -19,6 +30,10 @@ SHARED = store.BreakerName(NAME)
 TABLES = ("breakers", "breaker_deferrals", "tenant_breakers", "tenant_breaker_deferrals")
 OPEN, CLOSED = BreakerState.OPEN, BreakerState.CLOSED
 NOW = datetime.now(UTC).replace(microsecond=0)
+OPEN_DEFERRALS: Final = (
+    "SELECT count(*) FROM tenant_breaker_deferrals WHERE until IS NULL",
+    "SELECT count(*) FROM breaker_deferrals WHERE until IS NULL",
+)
 LONG_AGO = NOW - timedelta(hours=2)
 
 
@@ -83,6 +98,56 @@ async def test_command_that_is_repeated_after_a_later_one_changes_nothing(
 
     assert (first, later, repeated) == (True, True, False)
     assert (await only_breaker(pool)).forced is None
+
+
+@pytest.mark.parametrize("name", [SHARED, store.BreakerName(NAME, "acme")])
+async def test_later_of_two_commands_at_once_decides_in_each_order(
+    pool: asyncpg.Pool, name: store.BreakerName
+) -> None:
+    """Force the breaker on several connections: first without a row, and then with one."""
+    for number in range(10):
+        at = NOW + timedelta(seconds=number)
+        later = at + timedelta(milliseconds=1)
+        orders = [force(pool, OPEN, at, name=name), force(pool, CLOSED, later, name=name)]
+        if number % 2:
+            orders.reverse()
+        await asyncio.gather(*orders)
+
+        snapshot = await store.load_snapshot(pool, NOW)
+        (breaker,) = snapshot.breakers if name.tenant is None else snapshot.tenant_breakers
+        lasting = await pool.fetchval(OPEN_DEFERRALS[name.tenant is None])
+        assert (breaker.forced, lasting) == (CLOSED, 0)
+
+
+async def test_commands_of_one_time_have_different_events_and_repeats_have_the_same(
+    pool: asyncpg.Pool,
+) -> None:
+    publisher = FakePublisher()
+    recorder = BreakerRecorder(
+        pool=pool, publisher=publisher, clock=cast("Any", None), identity=IdentityMode.ROUTING_KEY
+    )
+    deliveries = [command("breaker.open"), command("breaker.close"), command("breaker.reset")]
+
+    for _ in range(2):
+        await recorder.handle(deliveries)
+
+    ids = [event["id"] for message in publisher.published for event in orjson.loads(message.body)]
+    assert (len(ids), len(set(ids))) == (6, 3)
+    assert ids[:3] == ids[3:]
+    assert (await only_breaker(pool)).forced is None
+
+
+def command(verb: str) -> Delivery:
+    """Return the delivery of an accepted command about the downstream."""
+    accepted = AcceptedCommands(
+        tenant=OPERATIONS_TENANT,
+        verb=verb,
+        actor="ops",
+        accepted_at=NOW,
+        single=True,
+        items=[AcceptedCommand(index=0, body={"downstream": NAME})],
+    )
+    return Delivery(ReceivedMessage(body=encode(accepted), exchange=CHANGES), "harebell.breakers")
 
 
 async def test_forced_state_expires_once_after_its_time(pool: asyncpg.Pool) -> None:
@@ -230,7 +295,7 @@ async def test_breakers_of_one_tenant_leave_the_others_in_the_snapshot_and_have_
     )
     await store.record_state(pool, reported(OPEN).model_copy(update={"tenant": "umbrella"}))
     snapshot = await store.load_snapshot(pool, NOW)
-    await store.delete_forgotten(pool)
+    await store.delete_surplus(pool)
 
     counts = await pool.fetch("SELECT tenant, count(*) FROM tenant_breakers GROUP BY 1 ORDER BY 1")
     assert "umbrella" in {each.tenant for each in snapshot.tenant_breakers}

@@ -25,6 +25,7 @@ from tests.contract.ledger_rows import (
 )
 
 from harebell.contract.ids import RunKey
+from harebell.domain.fencing_token import fencing_token
 from harebell.domain.run_states import RunState
 from harebell.storage.runs import claims, completion, staging
 from harebell.storage.runs.claims import Claim, ClaimKey, ClaimRejection
@@ -52,7 +53,7 @@ async def test_one_of_fifty_concurrent_claims_succeeds(ledger: asyncpg.Pool) -> 
 
     (winner,) = [number for number, claimed in enumerate(won) if claimed]
     row = await row_of(ledger, STAGED.key)
-    assert won[winner] == {STAGED.key: Claim(STAGED.key, SEQ + 1, 1)}
+    assert won[winner] == {STAGED.key: Claim(STAGED.key, fencing_token(1, SEQ + 1), 1)}
     assert (row["lease_holder"], row["seq"], row["attempt"]) == (
         f"executor-{winner}",
         SEQ + 1,
@@ -166,7 +167,7 @@ async def test_claim_increases_the_attempt_and_sets_the_lease(
     claimed = await claims.claim(ledger, [claim_key(retrying.key)], OWN_NAME)
 
     row = await row_of(ledger, retrying.key)
-    assert claimed == {retrying.key: Claim(retrying.key, SEQ + 1, 2)}
+    assert claimed == {retrying.key: Claim(retrying.key, fencing_token(1, SEQ + 1), 2)}
     assert row["lease_until"] - before >= timedelta(seconds=LEASE)
     assert row["next_attempt_at"] is None
 

@@ -6,8 +6,21 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
-from tests.contract.ledger_rows import NOW, SEQ, Row, completion_of, insert_rows, states_and_seqs
+from tests.contract.ledger_rows import (
+    NOW,
+    RAISE_EPOCH,
+    SEQ,
+    VERSION,
+    Row,
+    completion_of,
+    insert_rows,
+    row_of,
+    states_and_seqs,
+)
+from tests.rig.servers import Servers
 
+from harebell.contract.ids import RunKey
+from harebell.domain.fencing_token import MAX_EPOCH, fencing_token, seq_of
 from harebell.domain.retry import LEASE_EXPIRED
 from harebell.domain.run_states import AttemptCompletion, RunState
 from harebell.storage.runs import claims, completion
@@ -180,7 +193,7 @@ async def test_failed_probe_is_an_attempt_in_the_history_that_does_not_count(
             due_at=NOW + timedelta(seconds=5),
         )
         claim = (await claims.claim(ledger, [ticket], "executor-1"))[row.key]
-        found.append((claim.token - seq, claim.attempt, claim.failed_probes))
+        found.append((seq_of(claim.token) - seq, claim.attempt, claim.failed_probes))
         failed = completion_of(row.key, RunState.RETRYING, token=claim.token)
         failed = failed._replace(is_failed_probe=is_failed_probe)
         seq = (await completion.complete(ledger, [failed]))[row.key]
@@ -195,3 +208,80 @@ async def test_failed_probe_is_an_attempt_in_the_history_that_does_not_count(
         (4, False),
     ]
     assert seq == SEQ + 8  # the claim and the end of each attempt, so that the token rises
+
+
+@pytest.mark.postgres
+async def test_token_of_the_database_equals_the_pure_rule(servers: Servers) -> None:
+    url = await servers.make_database()
+    connection = await asyncpg.connect(url)
+    try:
+        for epoch in (None, 1, 7, MAX_EPOCH):
+            for seq in (1, SEQ, 2**31 - 1):
+                token = await connection.fetchval("SELECT harebell_token($1, $2)", epoch, seq)
+                assert token == fencing_token(epoch, seq)
+                assert (seq_of(token), token < 2**53) == (seq, True)
+        assert await connection.fetchval("SELECT harebell_epoch()") == 1  # the first timeline
+    finally:
+        await connection.close()
+        await servers.drop_database(url)
+
+
+async def claim_with(ledger: asyncpg.Pool, key: RunKey, seq: int, holder: str) -> claims.Claim:
+    ticket = claims.ClaimKey(
+        key=key,
+        seq=seq,
+        version=VERSION,
+        override=None,
+        lease=15,
+        due_at=NOW + timedelta(seconds=5),
+    )
+    return (await claims.claim(ledger, [ticket], holder))[key]
+
+
+async def held(ledger: asyncpg.Pool, key: RunKey) -> claims.Claim:
+    row = await row_of(ledger, key)
+    return claims.Claim(key, fencing_token(row["epoch"], row["seq"]), row["attempt"])
+
+
+async def test_every_claim_after_a_promotion_has_a_higher_token(ledger: asyncpg.Pool) -> None:
+    many, few = Row(RunState.STAGED), Row(RunState.RETRYING, 1)
+    await insert_rows(ledger, [many, few])
+    before = await claim_with(ledger, many.key, SEQ, "executor-1")
+    for _ in range(3):  # a run with a higher `seq`, so that only the epoch makes the token higher
+        async with ledger.acquire() as connection:
+            returned = await claims.return_unstarted(connection, [await held(ledger, many.key)])
+        before = await claim_with(ledger, many.key, returned[many.key], "executor-1")
+    await ledger.execute(RAISE_EPOCH)
+
+    after = await claim_with(ledger, few.key, SEQ, "executor-2")
+
+    assert seq_of(after.token) < seq_of(before.token)
+    assert after.token > before.token
+
+
+@pytest.mark.parametrize("name", FENCED)
+async def test_claim_that_the_promoted_standby_lacks_cannot_change_the_next_claim(
+    ledger: asyncpg.Pool, name: str
+) -> None:
+    row = Row(RunState.STAGED)
+    await insert_rows(ledger, [row])
+    await ledger.execute(RAISE_EPOCH)
+    claim = await claim_with(ledger, row.key, SEQ, "executor-2")
+    epoch = claim.token >> 32
+    lost = claim._replace(token=fencing_token(epoch - 1, seq_of(claim.token)))
+
+    assert not await FENCED[name](ledger, [lost])
+    ended = completion_of(row.key, RunState.SUCCEEDED, token=lost.token)
+    assert not await completion.complete(ledger, [ended])
+    assert await claims.renew(ledger, [claim]) == {row.key: None}
+
+
+async def test_claim_survives_a_promotion_of_a_standby_that_has_it(ledger: asyncpg.Pool) -> None:
+    row = Row(RunState.STAGED)
+    await insert_rows(ledger, [row])
+    claim = await claim_with(ledger, row.key, SEQ, "executor-1")
+    await ledger.execute(RAISE_EPOCH)
+
+    assert await claims.renew(ledger, [claim]) == {row.key: None}
+    ended = completion_of(row.key, RunState.SUCCEEDED, token=claim.token)
+    assert await completion.complete(ledger, [ended]) == {row.key: SEQ + 2}

@@ -1,5 +1,6 @@
 """Lost tickets and lease holders: the times at which the rescuer finds a run."""
 
+from datetime import timedelta
 from typing import Final
 
 import asyncpg
@@ -7,6 +8,7 @@ import pytest
 from tests.contract.ledger_rows import HOLDER, SET_TIMES, Row, insert_rows, row_of
 
 from harebell.domain.run_states import RunState
+from harebell.storage.engine import DATABASE_TIME
 from harebell.storage.runs import recovery, staging
 
 STAGED: Final = Row(RunState.STAGED)
@@ -92,3 +94,22 @@ async def test_unresolved_run_that_is_staged_again_has_the_next_replay_number(
     after = await row_of(ledger, unresolved.key)
     assert after["replay_number"] == before["replay_number"] + 1
     assert (after["attempt"], after["finished_at"], after["expires_at"]) == (0, None, None)
+
+
+@pytest.mark.parametrize(("due", "is_found"), [(-50, True), (-90, False)])
+async def test_search_from_a_time_on_omits_the_runs_that_were_due_before(
+    ledger: asyncpg.Pool, due: float, *, is_found: bool
+) -> None:
+    running = Row(RunState.RUNNING, 1, has_expired_lease=True)
+    await insert_rows(ledger, [STAGED, running])
+    for row in (STAGED, running):
+        await set_times(ledger, row, due, due - 80)
+    since = await ledger.fetchval(DATABASE_TIME) - timedelta(seconds=70)
+
+    lost = await recovery.find_lost_tickets(ledger, since=since)
+    holders = await recovery.find_lease_holders(ledger, since=since)
+    async with ledger.acquire() as connection, connection.transaction():
+        expired = await recovery.lock_expired_leases(connection, [], by_time=True, since=since)
+
+    found = [bool(each) for each in (lost, holders, expired)]
+    assert found == [is_found] * 3

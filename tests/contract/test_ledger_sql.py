@@ -36,7 +36,15 @@ from harebell.domain.run_states import (
     SkippedRange,
     is_allowed,
 )
-from harebell.storage.runs import claims, completion, overlap, rate_limits, recovery, staging
+from harebell.storage.runs import (
+    claims,
+    completion,
+    delays,
+    label_slots,
+    overlap,
+    recovery,
+    staging,
+)
 
 Keys = Sequence[RunKey]
 _S = RunState
@@ -122,10 +130,8 @@ async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
 
 
 async def delay_runs(ledger: asyncpg.Connection, keys: Keys) -> object:
-    return await rate_limits.delay_runs(
-        ledger,
-        [rate_limits.DelayedRun(key=k, seq=SEQ, next_attempt_at=NOW, is_cold=False) for k in keys],
-    )
+    runs = [delays.DelayedRun(key=k, seq=SEQ, next_attempt_at=NOW, is_cold=False) for k in keys]
+    return await delays.delay_runs(ledger, runs, Reason.BLACKOUT)
 
 
 def state_after_delay(row: Row) -> RunState | None:
@@ -138,6 +144,10 @@ def state_after_delay(row: Row) -> RunState | None:
 
 async def wake(ledger: asyncpg.Connection, keys: Keys) -> object:
     return await overlap.wake(ledger, keys)
+
+
+async def wake_label(ledger: asyncpg.Connection, keys: Keys) -> object:
+    return await label_slots.wake(ledger, keys)
 
 
 def resolve(state: RunState) -> Statement:
@@ -207,7 +217,7 @@ STATEMENTS: Final = [
             None if row.has_stop_request else _S.STAGED if row.attempt < 2 else _S.RETRYING
         ),
     ),
-    Statement(name="delay", actor=Actor.RATE_LIMIT, run=delay_runs, to=state_after_delay),
+    Statement(name="delay", actor=Actor.DELAY, run=delay_runs, to=state_after_delay),
     Statement(name="cancel", actor=Actor.TICKER, run=cancel, to=lambda _: _S.CANCELLED),
     Statement(
         name="skip by a person",
@@ -249,6 +259,12 @@ STATEMENTS: Final = [
         actor=Actor.OVERLAP,
         run=wake,
         to=lambda row: row.state if row.reason == Reason.WAITING_FOR_OVERLAP else None,
+    ),
+    Statement(
+        name="wake for a label",
+        actor=Actor.LABEL,
+        run=wake_label,
+        to=lambda row: row.state if row.reason == Reason.WAITING_FOR_LABEL else None,
     ),
     finish_without_attempt(_S.SKIPPED),
     finish_without_attempt(_S.CANCELLED),

@@ -158,6 +158,8 @@ class LaneHarness:
             starter=self.starter,
             leases=self.leases,
             rate_limiter=unused,
+            blackouts=unused,
+            delegations=unused,
             targets=Targets(
                 http=NoHttp(),
                 amqp=NoAmqp(),
@@ -212,10 +214,14 @@ class LaneHarness:
         lease_age: float = 0.0,
         expires_in: float | None = None,
         task: str = ECHO,
+        tenant: str | None = None,
     ) -> ClaimedRun:
         """Return a claimed run. The task receives `number`. Times are in seconds."""
         due_at = self.clock.now() + timedelta(seconds=due_in)
         of_run = ticket(number, due_at, priority=priority, filling=number, task=task)
+        if tenant is not None:
+            run_spec = of_run.run_spec.model_copy(update={"tenant": tenant})
+            of_run = of_run.model_copy(update={"run_spec": run_spec})
         if expires_in is not None:
             expires_at = self.clock.now() + timedelta(seconds=expires_in)
             of_run = of_run.model_copy(update={"expires_at": expires_at})

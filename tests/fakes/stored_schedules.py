@@ -21,7 +21,7 @@ def schedule_ids(count: int, first: int = 0) -> list[UUID]:
 
 
 async def store_schedules(
-    pool: Any, ids: Iterable[UUID], when: Mapping[str, Any], accepted_at: datetime, **fields: Any
+    pool: Any, ids: Iterable[UUID], when: Mapping[str, Any], accepted_at: datetime, /, **fields: Any
 ) -> None:
     """Store a schedule with this `when` for each id."""
     unit = UnitOfWork()

@@ -1,10 +1,10 @@
 """A ticker without servers: its rules and its store functions on the in-memory ledger."""
 
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from tests.fakes.ledger.ledger import open_ledger
 from tests.fakes.ledger.pool import Pool
@@ -13,6 +13,7 @@ from tests.fakes.ledger.schedules import STATES, VERSIONS
 from tests.fakes.ledger.store import Transaction
 from tests.fakes.schedules import HORIZON, ID, TASK
 
+from harebell.contract.calendar import CalendarResponse
 from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
 from harebell.contract.ids import RunKey
 from harebell.contract.responses import RunResponse, ScheduleResponse
@@ -31,6 +32,7 @@ TENANT: Final = "default"
 EXECUTOR: Final = "executor-1"
 
 T = TypeVar("T")
+TickerResponse: TypeAlias = ScheduleResponse | RunResponse
 
 
 def finish(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -65,22 +67,20 @@ class FakeTicker:
 
     # The actions of users
 
-    def put(self, when: dict[str, Any], **fields: Any) -> ScheduleResponse | RunResponse:
+    def put(self, when: dict[str, Any], **fields: Any) -> TickerResponse:
         return self.send("schedule.put", key="k", when=when, **{"target": TASK, **fields})
 
-    def send(self, verb: str, **body: Any) -> ScheduleResponse | RunResponse:
+    def send(self, verb: str, **body: Any) -> TickerResponse:
         return self.send_all((verb, body))[0]
 
-    def send_all(
-        self, *commands: tuple[str, dict[str, Any]]
-    ) -> list[ScheduleResponse | RunResponse]:
+    def send_all(self, *commands: tuple[str, dict[str, Any]]) -> list[TickerResponse]:
         """Apply the commands in one transaction."""
         contexts = [self.context_of(verb, body) for verb, body in commands]
 
-        async def apply() -> list[ScheduleResponse | RunResponse]:
+        async def apply() -> list[TickerResponse]:
             async with self._transaction() as connection:
                 unit = await self._load(connection, contexts)
-                responses = [apply_command(unit, context) for context in contexts]
+                responses = [_apply(unit, context) for context in contexts]
                 steps = await self._write(connection, unit)
             self.on_saved(steps)
             return responses
@@ -192,10 +192,11 @@ class FakeTicker:
 
     def run_due(self) -> None:
         """Run every staged run that is due, without a duration."""
-        for key, run in self.rows.items():
-            if run.state is RunState.STAGED and run.due_at <= self.now:
-                self.claim(key.scheduled_for, started=True)
-                self.complete(key.scheduled_for)
+        for time in self._times(
+            lambda run: run.state is RunState.STAGED and run.due_at <= self.now
+        ):
+            self.claim(time, started=True)
+            self.complete(time)
 
     # The content of the tables
 
@@ -212,7 +213,7 @@ class FakeTicker:
         return {run.scheduled_for: run.range_count for run in ranges}
 
     def times_in(self, *states: RunState) -> list[datetime]:
-        return sorted(key.scheduled_for for key, run in self.rows.items() if run.state in states)
+        return sorted(self._times(lambda run: run.state in states))
 
     @property
     def staged_times(self) -> list[datetime]:
@@ -269,6 +270,11 @@ class FakeTicker:
         amend(transaction, self._run(time), **columns)
         transaction.commit()
 
+    def _times(self, is_wanted: Callable[[Run], bool]) -> list[datetime]:
+        """Return the scheduled times of the wanted rows. The search builds no keys."""
+        rows = self._table(RUNS).values()
+        return [run.scheduled_for for run in rows if run.range_count is None and is_wanted(run)]
+
     def _run(self, time: datetime) -> Run:
         run: Run = self._table(RUNS)[RunKey(time, ID)]
         return run
@@ -286,3 +292,10 @@ class FakeTicker:
 
     def _table(self, name: str) -> dict[Any, Any]:
         return self.ledger.store.tables[name]
+
+
+def _apply(unit: UnitOfWork, context: CommandContext) -> TickerResponse:
+    """Apply a command to a schedule or to a run."""
+    response = apply_command(unit, context)
+    assert not isinstance(response, CalendarResponse)
+    return response

@@ -16,7 +16,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from tests.mutants.mutant import Mutant, OutdatedMutant
-from tests.mutants.workspace import NOT_IMPORTED, TestRun, Workspace
+from tests.mutants.workspace import COMPLETED, NOT_IMPORTED, TestRun, Workspace
 from tests.rig.servers import private_servers, server_directory
 
 MIN_TIMEOUT: Final = 120.0  # seconds of the tests of one mutant
@@ -161,7 +161,7 @@ def _check_part(workspace: Workspace, tests: Sequence[str]) -> Path | None:
         return None
     report = workspace.root / "report.xml"
     done = workspace.run_tests(tests, timeout=CHECK_TIMEOUT, options=[f"--junitxml={report}"])
-    if not report.exists():
+    if done.status not in COMPLETED or not report.exists():
         raise RuntimeError(f"The tests must run without a mutant:\n{done.output}")
     return report
 

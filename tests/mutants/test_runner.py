@@ -1,5 +1,6 @@
 """The runner reports a mutant that no test notices, and every mutant that shows nothing."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,10 +93,19 @@ def test_runner_has_a_verdict_for_each_mutant(tree: Path) -> None:
 def test_mutant_whose_tests_do_not_end_is_noticed_after_a_timeout(tree: Path) -> None:
     endless = mutant("endless", "LIMIT < 0", "LIMIT > 0", "test_wait_ends")
 
-    (result,) = run_mutants([endless], tree, min_timeout=5)
+    (result,) = run_mutants([endless], tree, min_timeout=2)
 
     assert result.verdict is Verdict.TIMED_OUT
     assert result.verdict.is_good
+
+
+def test_file_that_pytest_cannot_collect_ends_the_run(tree: Path) -> None:
+    (tree / "tests" / "test_broken.py").write_text("raise OSError('no such file')\n")
+    inclusive = mutant("found", "count < LIMIT", "count <= LIMIT", "test_limit_is_exclusive")
+    broken = replace(inclusive, tests=(*inclusive.tests, "test_broken.py"))
+
+    with pytest.raises(RuntimeError, match="no such file"):
+        run_mutants([broken], tree)
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,26 @@ from typing import Final
 from tests.mutants.mutant import IMPORT_ROOTS, Mutant
 from tests.rig.servers import SHARED_SERVERS
 
-NOT_COPIED: Final = (".git", ".venv", ".harebell", ".*_cache", "__pycache__", "*.egg-info")
+NOT_COPIED: Final = (
+    ".git",
+    ".venv",
+    ".harebell",
+    ".hypothesis",
+    ".*_cache",
+    "__pycache__",
+    "*.egg-info",
+)
 STOP_GRACE: Final = 30.0  # seconds in which an interrupted test run stops its servers
 
+# The statuses of pytest after which each selected test has a result: all passed, or some failed.
+COMPLETED: Final = (0, 1)
 NOT_IMPORTED: Final = 90  # the exit status of a mutant that does not import
 # The mutated module must come from the workspace, although the environment contains the original.
 _DRIVER: Final = f"""
-import importlib, os, sys, traceback
+import importlib, os, signal, sys, traceback
 import pytest
+# A background job of a shell ignores SIGINT, and its children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     for name in sys.argv[1].split():
         module = importlib.import_module(name)

@@ -19,7 +19,15 @@ COUNT = 8
 moments = st.integers(0, 2 * 365 * 24 * 60).map(lambda minutes: FROM + timedelta(minutes=minutes))
 zones = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
 crons = st.sampled_from(
-    ["*/20 * * * *", "30 2 * * *", "0 9 * * 1-5", "H H * * *", "5,35 1-3 * * *", "0 0 29 2 *"]
+    [
+        "*/20 * * * *",
+        "30 2 * * *",
+        "0 9 * * 1-5",
+        "H H * * *",
+        "10/25 5/6 * * *",
+        "5,35 1-3 * * *",
+        "0 0 29 2 *",
+    ]
 )
 recurring = st.fixed_dictionaries(
     {"timezone": zones},

@@ -43,7 +43,10 @@ steps = steps_of(*ACTIONS)
 
 
 def do(ticker: FakeTicker, step: Step, when: dict[str, Any], mode: str = "all") -> None:
-    """Apply one action. A rejected command changes nothing."""
+    """Apply one action. A rejected command changes nothing.
+
+    A trigger is never at a scheduled time, because it would then be the run of this time.
+    """
     action, number = step
     changed: dict[str, Any] = {"expected_version": "any", "catch_up": {"mode": mode}}
     actions: dict[str, Callable[[], object]] = {
@@ -61,7 +64,7 @@ def do(ticker: FakeTicker, step: Step, when: dict[str, Any], mode: str = "all") 
         "pause_until": lambda: ticker.send(
             "schedule.pause", until=ticker.now + 3 * (after(number) - NINE)
         ),
-        "trigger": lambda: ticker.send("schedule.trigger"),
+        "trigger": lambda: ticker.wait(0.001).send("schedule.trigger"),
         "put_later": lambda: ticker.put(
             when,
             **changed,
@@ -112,6 +115,22 @@ def test_pauses_and_resumes_lose_and_repeat_no_run(steps: list[Step], jitter: st
     required = [after(20 * k) for k in range(200) if after(20 * k) <= last]
     assert [m for m in ticker.times_in(RunState.SUCCEEDED) if m <= last] == required
     assert ticker.times_in(RunState.CANCELLED) == []
+
+
+def test_trigger_at_a_scheduled_time_is_the_run_of_this_time() -> None:
+    """One scheduled time is one run, and the run counts towards `times` when it is required."""
+    ticker = FakeTicker(NINE)
+    ticker.put({**EVERY, "times": 1}, catch_up={"mode": "none"})
+    ticker.wait(20).send("schedule.trigger")
+    ticker.wait(41).send("schedule.pause")
+
+    ticker.send("schedule.resume")
+    for _ in range(30):
+        ticker.stage_all().run_due()
+        ticker.wait(5)
+
+    assert ticker.times_in(RunState.SUCCEEDED) == [after(20)]
+    assert ticker.record.state is ScheduleState.COMPLETED
 
 
 @pytest.mark.requirement("S06")

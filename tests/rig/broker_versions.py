@@ -70,9 +70,14 @@ def _command_in_tree(root: Path, directory: Path) -> list[str]:
 
 
 def tree_of(version: str, environ: Mapping[str, str]) -> Path:
-    """Return the path of the tree of a version, below the cache folder of the user."""
+    """Return the path of the tree of a version."""
+    return cache_folder(environ) / f"rabbitmq-{version}"
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of the Debian trees, below the cache folder of the user."""
     cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/root")) / ".cache"
-    return Path(cache) / "harebell" / f"rabbitmq-{version}"
+    return Path(cache) / "harebell"
 
 
 def main() -> None:

@@ -1,13 +1,16 @@
 #!/bin/sh
-# Build a Debian tree with its RabbitMQ in it, to be entered by chroot: debian_root.sh SUITE DIR
+# Build a Debian tree with packages in it, to be entered by chroot: debian_root.sh SUITE DIR [PACKAGE...]
 #
+# Without a package, the tree contains the RabbitMQ of its suite.
 # It is built beside DIR and moved there when it is whole, so a build that was broken off leaves
 # nothing that passes for one. It takes root, debootstrap and a minute.
 set -eu
 
-[ $# = 2 ] || exit 0 # none is needed
+[ $# -ge 2 ] || exit 0 # none is needed
 suite=$1
 root=$2
+shift 2
+[ $# -gt 0 ] || set -- rabbitmq-server
 part=$root.part
 log=$root.log
 
@@ -28,7 +31,7 @@ build() {
     chmod 755 "$part/usr/sbin/policy-rc.d"
     printf '127.0.0.1 localhost\n' >"$part/etc/hosts" # a tree may have none, and Erlang asks it
     inside apt-get -qq update
-    inside apt-get -qq install --no-install-recommends rabbitmq-server
+    inside apt-get -qq install --no-install-recommends "$@"
     inside apt-get clean
 }
 
@@ -40,5 +43,5 @@ build() {
 echo "Building a tree of Debian $suite in $root, once"
 mkdir -p "$(dirname "$root")"
 rm -rf "$part"
-build >"$log" 2>&1 || fail
+build "$@" >"$log" 2>&1 || fail
 mv "$part" "$root"

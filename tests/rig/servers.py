@@ -151,7 +151,7 @@ class Servers:
 def as_role(database_url: str, service: str) -> str:
     """Return the URL of the same database with the role of a service as the user."""
     parts = urlsplit(database_url)
-    address = f"{parts.hostname}:{parts.port or 5432}"
+    address = parts.netloc.rpartition("@")[2]  # one or several hosts
     return parts._replace(netloc=f"harebell_{service}:{ROLE_PASSWORD}@{address}").geturl()
 
 

@@ -8,9 +8,11 @@ Each further line of the input sets the condition of one proxy, and the process 
 * `{"link": "a", "up": {"held": true}}`       holds the data of one direction without a loss
 * `{"link": "a", "down": {"delay": 0.5}}`     delays the data by seconds
 * `{"link": "a", "up": {"rate": 1024}}`       limits the bytes in a second
+* `{"link": "a", "drops": ["orders"]}`        confirms the messages for an exchange and drops them
 
 The direction `up` leads to the server.
 A condition that the line omits returns to normal.
+Only a proxy with a third part, `["127.0.0.1", 5672, "amqp"]`, reads AMQP and can drop messages.
 """
 
 import asyncio
@@ -34,7 +36,19 @@ RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: the close sends a RS
 GREETING: Final = b"AMQP\x00\x00\x09\x01"
 FRAME_HEAD: Final = struct.Struct(">BHI")  # AMQP 0-9-1: type, channel, size
 CONTENT: Final = frozenset({2, 3})  # the frame types of the header and the body of a message
+METHOD: Final = 1  # the frame type of a method
+HEADER: Final = 2  # the frame type of the properties of a message
+FRAME_END: Final = b"\xce"
 DELIVER: Final = struct.pack(">HH", 60, 60)  # basic.deliver
+PUBLISH: Final = struct.pack(">HH", 60, 40)  # basic.publish
+ACK: Final = struct.pack(">HH", 60, 80)  # basic.ack
+NACK: Final = struct.pack(">HH", 60, 120)  # basic.nack
+SELECT: Final = struct.pack(">HH", 85, 10)  # confirm.select
+CHANNEL_OPEN: Final = struct.pack(">HH", 20, 10)
+TAG: Final = struct.Struct(">QB")  # the delivery tag and the flags of a confirm
+EXCHANGE_AT: Final = 6  # the offset of the exchange in basic.publish
+BODY_SIZE: Final = struct.Struct(">Q")
+BODY_SIZE_AT: Final = 4  # the offset in the frame of the properties
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,7 @@ class TcpProxy:
         self.up = Flow()
         self.down = Flow()
         self.changed = asyncio.Event()
+        self.dropped_exchanges: frozenset[str] = frozenset()
         self._is_cut = False
         self._connections: dict[asyncio.Task[None], ProxiedConnection] = {}
         self._server: asyncio.Server | None = None
@@ -105,13 +120,20 @@ class TcpProxy:
 
     def set_condition(self, condition: dict[str, Any]) -> None:
         self._is_cut = bool(condition.get("cut"))
+        self.dropped_exchanges = frozenset(condition.get("drops", ()))
         self.up = Flow(**condition.get("up", {}))
         self.down = Flow(**condition.get("down", {}))
         self._notify()
         if self._is_cut:
             self.cut()
 
-    async def chunks(self, reader: asyncio.StreamReader, *, up: bool) -> AsyncIterator[bytes]:  # noqa: ARG002  # a subclass uses it
+    async def chunks(
+        self,
+        reader: asyncio.StreamReader,
+        connection: "ProxiedConnection",  # noqa: ARG002  # a subclass uses it
+        *,
+        up: bool,  # noqa: ARG002  # as above
+    ) -> AsyncIterator[bytes]:
         """Yield the data of one direction until its end."""
         while chunk := await reader.read(CHUNK):
             yield chunk
@@ -137,6 +159,8 @@ class ProxiedConnection:
     def __init__(self, proxy: TcpProxy) -> None:
         self.proxy = proxy
         self.is_silent = False
+        self.channels: dict[int, ConfirmedChannel] = {}  # of a proxy that drops messages
+        self.to_client: Pump | None = None
         self._writers: list[asyncio.StreamWriter] = []
 
     async def run(
@@ -153,6 +177,7 @@ class ProxiedConnection:
             server = await asyncio.open_connection(self.proxy.host, self.proxy.port)
             self._writers.append(server[1])
             up, down = Pump(self, is_up=True), Pump(self, is_up=False)
+            self.to_client = down
             pumps.append(asyncio.create_task(up.run(reader, server[1])))
             pumps.append(asyncio.create_task(down.run(server[0], writer)))
             await asyncio.wait(pumps)
@@ -194,9 +219,13 @@ class Pump:
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
-            async for chunk in self._proxy.chunks(reader, up=self._is_up):
+            async for chunk in self._proxy.chunks(reader, self._connection, up=self._is_up):
                 await self._queue.put((time.monotonic(), chunk))
         await self._queue.put((time.monotonic(), b""))
+
+    async def insert(self, chunk: bytes) -> None:
+        """Send data of the proxy itself between two chunks."""
+        await self._queue.put((time.monotonic(), chunk))
 
     async def _write(self, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -233,7 +262,13 @@ class AmqpProxy(TcpProxy):
         self.drops_deliveries = False
         self._dropped: set[int] = set()  # the channels in the middle of a dropped delivery
 
-    async def chunks(self, reader: asyncio.StreamReader, *, up: bool) -> AsyncIterator[bytes]:
+    async def chunks(
+        self,
+        reader: asyncio.StreamReader,
+        connection: ProxiedConnection,  # noqa: ARG002  # another subclass uses it
+        *,
+        up: bool,
+    ) -> AsyncIterator[bytes]:
         if up:
             yield await reader.readexactly(len(GREETING))
         while True:
@@ -256,9 +291,102 @@ class AmqpProxy(TcpProxy):
         return channel in self._dropped
 
 
-async def serve(servers: dict[str, tuple[str, int]]) -> None:
+class ConfirmedChannel:
+    """The publishes of one channel in confirm mode.
+
+    The client counts each publish, and the broker counts those that the proxy forwards.
+    """
+
+    def __init__(self) -> None:
+        self.is_confirming = False
+        self.published = 0
+        self.forwarded = 0
+        self.is_dropping = False  # in the middle of a dropped message
+        self.missing = 0  # bytes of the body of that message
+        self._tags: dict[int, int] = {}  # the tag of the client by that of the broker
+
+    def forward(self) -> None:
+        if self.is_confirming:
+            self.published += 1
+            self.forwarded += 1
+            self._tags[self.forwarded] = self.published
+
+    def client_tags(self, tag: int, *, multiple: bool) -> list[int]:
+        """Return and forget the tags that a confirm of the broker ends."""
+        ended = [each for each in self._tags if each <= tag] if multiple else [tag]
+        return [self._tags.pop(each) for each in ended if each in self._tags]
+
+
+class ConfirmingProxy(TcpProxy):
+    """A proxy that confirms the messages for `dropped_exchanges` and drops them.
+
+    The broker then numbers its confirms differently from the client, so the proxy translates them.
+    """
+
+    async def chunks(
+        self, reader: asyncio.StreamReader, connection: ProxiedConnection, *, up: bool
+    ) -> AsyncIterator[bytes]:
+        if up:
+            yield await reader.readexactly(len(GREETING))
+        while True:
+            head = await reader.readexactly(FRAME_HEAD.size)
+            kind, number, size = FRAME_HEAD.unpack(head)
+            rest = await reader.readexactly(size + 1)
+            channel = connection.channels.setdefault(number, ConfirmedChannel())
+            if not up:
+                yield self._translated(number, channel, head + rest)
+            elif not self._drops(channel, kind, rest):
+                yield head + rest
+            elif channel.missing <= 0 and kind in CONTENT:  # the message is complete
+                channel.published += 1
+                assert connection.to_client is not None
+                await connection.to_client.insert(confirm(number, ACK, channel.published))
+
+    def _drops(self, channel: ConfirmedChannel, kind: int, payload: bytes) -> bool:
+        """Return whether a frame of the client belongs to a dropped message."""
+        method = payload[: len(PUBLISH)]
+        if kind == METHOD:
+            channel.is_dropping = False
+            if method == SELECT:
+                channel.is_confirming = True
+            elif method == CHANNEL_OPEN:
+                channel.__init__()  # type: ignore[misc]  # the number is used again
+            elif method == PUBLISH:
+                channel.is_dropping = channel.is_confirming and self._is_dropped(payload)
+                if not channel.is_dropping:
+                    channel.forward()
+        elif channel.is_dropping and kind == HEADER:
+            (channel.missing,) = BODY_SIZE.unpack_from(payload, BODY_SIZE_AT)
+        elif channel.is_dropping:
+            channel.missing -= len(payload) - 1  # without the end mark of the frame
+        return channel.is_dropping
+
+    def _is_dropped(self, payload: bytes) -> bool:
+        length = payload[EXCHANGE_AT]
+        exchange = payload[EXCHANGE_AT + 1 : EXCHANGE_AT + 1 + length].decode()
+        return exchange in self.dropped_exchanges
+
+    def _translated(self, number: int, channel: ConfirmedChannel, frame: bytes) -> bytes:
+        method = frame[FRAME_HEAD.size : FRAME_HEAD.size + len(ACK)]
+        if frame[0] != METHOD or method not in (ACK, NACK) or not channel.is_confirming:
+            return frame
+        tag, multiple = TAG.unpack_from(frame, FRAME_HEAD.size + len(ACK))
+        tags = channel.client_tags(tag, multiple=bool(multiple & 1))
+        return b"".join(confirm(number, method, each) for each in tags)
+
+
+def confirm(channel: int, method: bytes, tag: int) -> bytes:
+    """Return the frame of a confirm or of a rejection of one message."""
+    payload = method + TAG.pack(tag, 0)
+    return FRAME_HEAD.pack(METHOD, channel, len(payload)) + payload + FRAME_END
+
+
+async def serve(servers: dict[str, list[Any]]) -> None:
     """Run one proxy for each server, and read their conditions from the standard input."""
-    proxies = {name: TcpProxy(*address) for name, address in servers.items()}
+    proxies = {
+        name: (ConfirmingProxy if protocol else TcpProxy)(host, port)
+        for name, (host, port, *protocol) in servers.items()
+    }
     print_line({name: await proxy.listen() for name, proxy in proxies.items()})
     lines = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(lines)

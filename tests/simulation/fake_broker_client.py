@@ -1,16 +1,19 @@
 """The broker client of a simulated process, with the interface of the client library."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import aio_pika
-from pamqp.commands import Queue
+from aiormq.abc import DeliveredMessage
+from pamqp.commands import Basic, Queue
+from pamqp.header import ContentHeader
 from tests.simulation.bus import FakeBroker, Message, PendingDelivery, Subscription
 from tests.simulation.process import Process
 
 from harebell.contract.amqp_names import Lane
 from harebell.contract.errors import BrokerUnavailable, Unroutable
-from harebell.messaging.topology.bus import executor_control_queue, work_queue
+from harebell.messaging.received_message import ReceivedMessage, UnacknowledgedTags
+from harebell.messaging.topology.bus import INTAKE, executor_control_queue, work_queue
 
 
 class Callbacks(list[Callable[..., None]]):
@@ -78,6 +81,9 @@ class FakeSession:
         self._subscriptions: list[tuple[str, Subscription]] = []
         self._exclusive: list[str] = []  # names of queues
         self._prefetch = float("inf")
+        self._unacknowledged: dict[int, PendingDelivery] = {}  # by delivery tag
+        self._last_tag = 0
+        self._by_consumer_tag: dict[str, tuple[str, Subscription]] = {}
         self.is_closed = False
         self.close_callbacks = Callbacks()
         self.on_consumer_cancel_callbacks = Callbacks()
@@ -109,11 +115,48 @@ class FakeSession:
         self._check_open()
         return await self._process.call_broker(name, effect)
 
+    async def basic_consume(
+        self, name: str, deliver: Callable[[DeliveredMessage], Awaitable[Any]]
+    ) -> Basic.ConsumeOk:
+        async def deliver_message(delivery: PendingDelivery) -> None:
+            self._last_tag += 1
+            self._unacknowledged[self._last_tag] = delivery
+            await deliver(_delivered(delivery.message, self._last_tag))
+
+        subscription = await self._subscribe(name, deliver_message, no_ack=False)
+        tag = f"{len(self._subscriptions)}"
+        self._by_consumer_tag[tag] = (name, subscription)
+        return Basic.ConsumeOk(tag)
+
+    async def basic_cancel(self, consumer_tag: str) -> None:
+        self._broker.cancel(*self._by_consumer_tag.pop(consumer_tag))
+
+    async def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:  # noqa: FBT001, FBT002  # the library's signature
+        tags = [tag for tag in self._unacknowledged if multiple and tag <= delivery_tag]
+        acknowledged = [self._unacknowledged.pop(tag) for tag in tags or [delivery_tag]]
+
+        async def effect() -> None:
+            for delivery in acknowledged:
+                self._broker.acknowledge(delivery)
+
+        await self.call("acknowledge", effect)
+
     async def consume(
         self, name: str, deliver: Callable[[Any], Awaitable[Any]], *, no_ack: bool
     ) -> Subscription:
         async def deliver_message(delivery: PendingDelivery) -> None:
-            await deliver(FakeDelivery(self, delivery))
+            hint = ReceivedMessage.of(_delivered(delivery.message, 0), UnacknowledgedTags(self))
+            await deliver(hint)
+
+        return await self._subscribe(name, deliver_message, no_ack=no_ack)
+
+    async def _subscribe(
+        self,
+        name: str,
+        deliver_message: Callable[[PendingDelivery], Awaitable[None]],
+        *,
+        no_ack: bool,
+    ) -> Subscription:
 
         subscription = Subscription(
             process=self._process,
@@ -133,15 +176,6 @@ class FakeSession:
     def _check_open(self) -> None:
         if self.is_closed:
             raise BrokerUnavailable("The connection must be open.")
-
-    async def cancel(self, name: str, subscription: Subscription) -> None:
-        self._broker.cancel(name, subscription)
-
-    async def acknowledge(self, delivery: PendingDelivery) -> None:
-        async def effect() -> None:
-            self._broker.acknowledge(delivery)
-
-        await self.call("acknowledge", effect)
 
     def bind(self, queue: str, exchange: str, routing_key: str) -> None:
         self._broker.bind(queue, exchange, routing_key)
@@ -182,29 +216,21 @@ class FakeQueue:
     ) -> Subscription:
         return await self._session.consume(self._name, deliver, no_ack=no_ack)
 
-    async def cancel(self, subscription: Subscription) -> None:
-        await self._session.cancel(self._name, subscription)
 
-
-class FakeDelivery:
-    """A delivery with the attributes of the library."""
-
-    def __init__(self, session: FakeSession, delivery: PendingDelivery) -> None:
-        self._session = session
-        self._delivery = delivery
-        message = delivery.message
-        self.body = message.body
-        self.exchange = message.exchange
-        self.routing_key = message.routing_key
-        self.message_id = message.message_id
-        self.type = message.type
-        self.reply_to = message.reply_to
-        self.correlation_id = message.correlation_id
-        self.user_id: str | None = None
-        self.headers: dict[str, Any] = {}
-
-    async def ack(self) -> None:
-        await self._session.acknowledge(self._delivery)
+def _delivered(message: Message, tag: int) -> DeliveredMessage:
+    """Return a message as the client library delivers it."""
+    properties = Basic.Properties(
+        message_type=message.type,
+        message_id=message.message_id,
+        reply_to=message.reply_to,
+        correlation_id=message.correlation_id,
+    )
+    return DeliveredMessage(
+        delivery=Basic.Deliver("", tag, exchange=message.exchange, routing_key=message.routing_key),
+        header=ContentHeader(properties=properties),
+        body=message.body,
+        channel=cast("Any", None),  # the session acknowledges by tag
+    )
 
 
 class FakeExecutorLiveness:
@@ -221,6 +247,9 @@ class FakeExecutorLiveness:
     async def is_queue_empty(self, pool: str, lane: str) -> bool:
         name = work_queue(pool, Lane(lane)).name
         return await self._check(lambda: not self._broker.queues[name].ready)
+
+    async def are_reports_read(self) -> bool:
+        return await self._check(lambda: INTAKE.name in self._broker.queues)
 
     async def _check(self, condition: Callable[[], bool]) -> bool:
         async def effect() -> bool:

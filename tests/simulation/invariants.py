@@ -155,7 +155,7 @@ class InvariantChecker:
             check(is_published, text)
 
     def _check_claim(self, transaction: Transaction, before: Run | None, after: Run) -> None:
-        token = (after.key, after.seq)
+        token = (after.key, after.token)
         until = after.lease_until or transaction.now
         if before is not None and before.seq == after.seq:
             self.claims[token].lease_until = until
@@ -210,7 +210,7 @@ class InvariantChecker:
         if before is not None and before.state is RunState.UNRESOLVED:
             return  # a person resolved the run
         check(before is not None, f"{after.key} began as a success")
-        claim = None if before is None else self.claims.get((after.key, before.seq))
+        claim = None if before is None else self.claims.get((after.key, before.token))
         is_true = claim is not None and claim.has_succeeded
         check(is_true, f"{after.key}: a success was recorded without a successful effect")
 
@@ -235,8 +235,8 @@ class InvariantChecker:
         assert claim is not None
         check(claim.owner is process, f"{key} started in a process that had not claimed it")
         row = self.store.tables[RUNS][key]
-        is_claimed = (row.state, row.seq) == (RunState.RUNNING, token)
-        text = f"{key} started when it was {row.state}, with seq {row.seq}, not {token}"
+        is_claimed = (row.state, row.token) == (RunState.RUNNING, token)
+        text = f"{key} started when it was {row.state}, with token {row.token}, not {token}"
         check(is_claimed, text)
         check(not claim.has_started, f"{key} started twice with token {token}")
         check(now > claim.due_at - RESOLUTION, f"{key} started {claim.due_at - now} early")

@@ -126,7 +126,7 @@ def activate_versions_early() -> Mutation:
     def activate(
         unit: UnitOfWork, context: CommandContext, record: ScheduleRecord, **versions: Any
     ) -> ScheduleResponse:
-        replace = changes._replace_version  # noqa: SLF001  # the rule has no public name
+        replace = changes.replace_version
         return replace(unit, context, record, **versions)
 
     return patch.object(changes, "_add_pending_version", activate)

@@ -57,6 +57,7 @@ from harebell.storage.engine import database_time
 from harebell.ticker.commands.apply import CommandApplier
 from harebell.ticker.completions import CompletionWatcher
 from harebell.ticker.model.unit_of_work import ScheduleRecord
+from harebell.ticker.next_times import NextTimes
 from harebell.ticker.reconciler import Reconciler
 from harebell.ticker.recovery.rescuer import Rescuer
 from harebell.ticker.service import COMMAND_PREFETCH as TICKER_PREFETCH
@@ -163,8 +164,13 @@ async def intake(resources: Resources, context: SimulatedContext) -> None:
 @service("ticker")
 async def ticker(resources: Resources, context: SimulatedContext) -> None:
     """Run `harebell.ticker.service.serve` without breakers and maintenance."""
-    versions, wake = VersionCache(), asyncio.Event()
+    versions, wake, next_times = VersionCache(), asyncio.Event(), NextTimes()
     watcher = CompletionWatcher(pool=context.pool, publisher=context.publisher, clock=context.clock)
+
+    def observe_reconciled(records: Sequence[ScheduleRecord]) -> None:
+        watcher.observe(records)
+        next_times.observe(record.next_at for record in records)
+
     reconciler = Reconciler(
         pool=context.pool,
         publisher=context.publisher,
@@ -172,12 +178,12 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
         versions=versions,
         horizon=TICKER_SETTINGS.horizon,
         wake=wake,
-        on_saved=watcher.observe,
+        on_saved=observe_reconciled,
     )
 
     def observe(records: Sequence[ScheduleRecord]) -> None:
         reconciler.observe(records)
-        watcher.observe(records)
+        observe_reconciled(records)
 
     stager = Stager(
         pool=context.pool,
@@ -188,6 +194,7 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
         batch=TICKER_SETTINGS.staging_batch,
         min_poll_interval=TICKER_SETTINGS.min_poll_interval.total_seconds(),
         wake=wake,
+        next_times=next_times,
         on_saved=observe,
     )
     applier = CommandApplier(

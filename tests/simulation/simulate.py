@@ -61,6 +61,8 @@ def simulate(
             loop.run_until_complete(scenario.run())
         except NothingScheduled:
             scenario.fail("no callback and no timer is left")
+        except ExceptionGroup as errors:
+            scenario.fail(f"a response is wrong: {_wrong_response(errors)}")
         _end(scenario)
     _current.clear()
     return Report(
@@ -71,6 +73,17 @@ def simulate(
         counts=scenario.counts,
         cpu=time.process_time() - started,
     )
+
+
+def _wrong_response(errors: ExceptionGroup[Exception]) -> str:
+    """Return the first failed assertion of a user. Raise errors that are no assertions."""
+    wrong, others = errors.split(AssertionError)
+    if wrong is None or others is not None:
+        raise errors
+    error: BaseException = wrong
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from harebell.domain.run_states import ScheduleState
 log = logging.getLogger(__name__)
 
 SCHEDULES = 500
-SHARES = 5  # tests that divide the schedules
+SHARES = 10  # tests that divide the schedules
 SECOND = timedelta(seconds=1)
 
 

@@ -7,7 +7,7 @@ import ast
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,8 +19,8 @@ DATA: Final = Path(__file__).with_suffix(".toml")
 PAGE: Final = TESTS / "requirements.md"
 MARKER: Final = "pytest.mark.requirement"
 MARKS: Final = "pytestmark"  # the name of the markers of a whole module
-# The markers of tests that `make test` omits. A test with both runs only in `make chaos`.
-SUITES: Final = ("chaos", "long")
+# The markers of tests that `make test` omits. A test with several runs only in the first suite.
+SUITES: Final = ("chaos", "deploy", "long")
 
 INTRODUCTION: Final = """\
 # Requirements and their tests
@@ -35,6 +35,7 @@ The paths are relative to `tests`.
 | no mark | `make test` |
 | **long** | only `make test-all` |
 | **chaos** | only `make chaos` |
+| **deploy** | only `make deploy` |
 | *partly long* | some parameters only `make test-all`, the others `make test` |
 | *partly chaos* | some parameters only `make chaos`, the others without this mark |
 """
@@ -83,11 +84,28 @@ def marked_tests() -> Mapping[str, tuple[str, ...]]:
 
 
 def markers(module: Module) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name of each marked test with the ids of its marker."""
+    """Yield the name of each marked test with the ids of its marker, or of that of its module."""
+    of_module = [
+        id_
+        for node in module.tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == MARKS
+        for id_ in _ids(ast.walk(node.value))
+    ]
     for function in module.functions():
-        for decorator in function.decorator_list:
-            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == MARKER:
-                yield function.name, [ast.literal_eval(each) for each in decorator.args]
+        if of_module and function.name.startswith("test_"):
+            yield function.name, of_module
+        if ids := _ids(function.decorator_list):
+            yield function.name, ids
+
+
+def _ids(nodes: Iterable[ast.AST]) -> list[str]:
+    """Return the ids of the markers among the nodes."""
+    return [
+        ast.literal_eval(each)
+        for node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == MARKER
+        for each in node.args
+    ]
 
 
 @cache

@@ -42,3 +42,25 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- $all | toYaml }}
 {{- end }}
+
+{{/* The autoscaling of one pool, as YAML. The values of an older chart lack some of its fields. */}}
+{{- define "harebell.autoscaling" -}}
+{{- $given := .autoscaling | default dict }}
+{{- $all := dict "enabled" false "prometheusAddress" "" "minReplicas" 1 "maxReplicas" 10 }}
+{{- $_ := set $all "runsPerExecutor" 1000 }}
+{{- $_ := set $all "plannedWithin" "1m" }}
+{{- $_ := set $all "readsLedger" true }}
+{{- /* The function merge would replace 0 and false, which count as empty. */}}
+{{- range $name, $value := $given }}
+{{- $_ := set $all $name $value }}
+{{- end }}
+{{- $all | toYaml }}
+{{- end }}
+
+{{/* A text that is not empty if KEDA reads the ledger for at least one pool. */}}
+{{- define "harebell.readsLedger" -}}
+{{- range $pool, $values := .Values.executors }}
+{{- $autoscaling := include "harebell.autoscaling" $values | fromYaml }}
+{{- if and $autoscaling.enabled $autoscaling.readsLedger }}{{ $pool }} {{ end }}
+{{- end }}
+{{- end }}

@@ -3,14 +3,20 @@
 * client         the client of one tenant
 * dead_letters   its methods for dead letters, failure groups and replay jobs
 * breakers       its methods for circuit breakers
+* calendars      its methods for calendars
+* reports        its methods for delegated runs
+* worker         a consumer of delegated runs, with heartbeats and reports
 * requests       the keyword arguments of its methods
 * base           one request and its checked response
 * rpc            requests and responses over AMQP
+* trace          the trace context of requests
 * connection     connections, confirms and timeouts
+* cancellation   cancellations that an error of a library hides
 * tls            faults of certificates and weak links in words
 """
 
 from harebell.client.client import Client
+from harebell.client.trace import trace_context
 from harebell.contract.commands import SchedulePut
 from harebell.contract.errors import (
     BrokerUnavailable,
@@ -44,6 +50,7 @@ from harebell.contract.views import (
     RunView,
     ScheduleDetail,
     ScheduleView,
+    TenantUsageView,
     VersionView,
 )
 
@@ -76,6 +83,8 @@ __all__ = [
     "SchedulePut",
     "ScheduleResponse",
     "ScheduleView",
+    "TenantUsageView",
     "Unroutable",
     "VersionView",
+    "trace_context",
 ]

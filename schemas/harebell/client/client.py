@@ -18,10 +18,13 @@ from typing import Any, Final, Self, Unpack
 
 from harebell.client.base import parse_response, parse_responses
 from harebell.client.breakers import BreakerMethods
+from harebell.client.calendars import CalendarMethods
 from harebell.client.connection import Connection, parse_amqp_urls
 from harebell.client.dead_letters import DeadLetterMethods
+from harebell.client.reports import ReportMethods
 from harebell.client.requests import (
     CommandOptions,
+    ForecastFields,
     RunListFields,
     Schedule,
     ScheduleListFields,
@@ -31,17 +34,26 @@ from harebell.client.requests import (
 )
 from harebell.client.rpc import RpcChannel
 from harebell.contract import __version__
-from harebell.contract.amqp_names import COMMANDS, DEFAULT_TENANT
+from harebell.contract.amqp_names import COMMANDS, DEFAULT_TENANT, OPERATIONS_TENANT
 from harebell.contract.commands import Resolution
 from harebell.contract.policy import Overlap
-from harebell.contract.responses import BulkResponse, ErrorResponse, RunResponse, ScheduleResponse
+from harebell.contract.queries import ForecastGrouping
+from harebell.contract.responses import (
+    BulkResponse,
+    ErrorResponse,
+    Page,
+    RunResponse,
+    ScheduleResponse,
+)
 from harebell.contract.views import (
     ExplanationView,
+    ForecastView,
     PreviewView,
     RunDetail,
     RunView,
     ScheduleDetail,
     ScheduleView,
+    TenantUsageView,
     VersionListView,
     VersionView,
 )
@@ -50,7 +62,7 @@ DEFAULT_USER: Final = "guest"  # the login of the AMQP library for a URL without
 DEFAULT_TIMEOUT: Final = 10.0  # seconds, from the call to its response
 
 
-class Client(DeadLetterMethods, BreakerMethods):
+class Client(DeadLetterMethods, BreakerMethods, CalendarMethods, ReportMethods):
     """A client of one tenant, which any number of tasks may use concurrently."""
 
     @classmethod
@@ -285,3 +297,30 @@ class Client(DeadLetterMethods, BreakerMethods):
     ) -> AsyncIterator[RunView]:
         """Yield the runs that match, the newest first, all of them or the first `limit`."""
         return self._rows("run.list", fields, limit)
+
+    async def tenant_usage(self, *, all_tenants: bool = False) -> AsyncIterator[TenantUsageView]:
+        """Yield the quotas of the tenant and their use, or those of all tenants for an operator."""
+        tenant = OPERATIONS_TENANT if all_tenants else None
+        after: str | None = None
+        while True:
+            fields = {} if after is None else {"after": after}
+            page: Page[TenantUsageView] = await self._query("tenant.usage", fields, tenant=tenant)
+            for item in page.items:
+                yield item
+            after = page.next
+            if after is None:
+                return
+
+    async def forecast(
+        self, *, own: bool = False, **fields: Unpack[ForecastFields]
+    ) -> ForecastView:
+        """Return the number of runs in each hour, by default of the next 24 hours and of all pools.
+
+        With `own`, count the runs of this client's tenant. Otherwise, count those of all tenants,
+        which needs the login of an operator.
+        """
+        query = {"to": fields.get("to"), "by": fields.get("by", ForecastGrouping.POOL)}
+        query["from"] = fields.get("from_time")
+        tenant = None if own else OPERATIONS_TENANT
+        forecast: ForecastView = await self._query("run.forecast", query, tenant=tenant)
+        return forecast

@@ -19,6 +19,7 @@ from aiormq.exceptions import (
 from pamqp.common import FieldValue
 from yarl import URL
 
+from harebell.client.cancellation import is_being_cancelled, raise_if_cancelled
 from harebell.client.tls import BAD_CERTIFICATE, TlsServer, certificate_fault
 from harebell.contract.errors import BrokerUnavailable, InvalidInput, NotAllowed, Unroutable
 
@@ -51,14 +52,16 @@ def translate_amqp_errors(failed: str) -> Iterator[None]:
     """Raise `BrokerUnavailable` for every error of a lost connection.
 
     `failed` is the first clause of the reason. The library cancels tasks that wait on a closed
-    connection, which raises `BrokerUnavailable` too. A cancellation of the calling task passes.
+    connection, which raises `BrokerUnavailable` too. A cancellation of the calling task passes, even
+    if an error of the connection hides it.
     """
     try:
         yield
     except _CONNECTION_ERRORS as error:
+        raise_if_cancelled(error)
         raise BrokerUnavailable(f"{failed}: {_error_text(error)}.") from error
     except asyncio.CancelledError as error:
-        if (task := asyncio.current_task()) is not None and task.cancelling():
+        if is_being_cancelled():
             raise
         raise BrokerUnavailable(f"{failed}: the connection is lost.") from error
 

@@ -10,6 +10,7 @@ import orjson
 from harebell.contract.commands import MAX_BODY, SchedulePut
 from harebell.contract.errors import InvalidInput
 from harebell.contract.json_codec import encode
+from harebell.contract.queries import ForecastGrouping
 
 Schedule: TypeAlias = SchedulePut | Mapping[str, Any]
 
@@ -55,6 +56,14 @@ class RunListFields(ScheduleRef, total=False):
     reason: str | None
     since: datetime | str | None
     until: datetime | str | None
+
+
+class ForecastFields(TypedDict, total=False):
+    """The range and the groups of `Client.forecast`. `by` is pool, tenant or tag."""
+
+    from_time: datetime | str | None
+    to: datetime | str | None
+    by: ForecastGrouping | str
 
 
 class DeadLetterFields(TypedDict, total=False):

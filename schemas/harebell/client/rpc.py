@@ -17,6 +17,7 @@ from aio_pika import Message
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, DeliveryMode
 
 from harebell.client.connection import PUBLISH_TIMEOUT, Connection, translate_amqp_errors
+from harebell.client.trace import trace_headers
 from harebell.contract.amqp_names import APP_ID, DIRECT_REPLY, JSON, message_key, message_type
 from harebell.contract.errors import BrokerUnavailable, ResponseTimeout
 
@@ -94,6 +95,7 @@ class RpcChannel:
             reply_to=DIRECT_REPLY,
             app_id=APP_ID,
             user_id=self._user,
+            headers=trace_headers(),
             timestamp=datetime.now(UTC),  # noqa: TID251  # for people; no code reads the time
         )
 

@@ -3,16 +3,21 @@
 * schedule            the definition of a schedule
 * when                its scheduled times
 * target              its call
+* target_headers      the headers and the properties of a call
 * secret              references to secrets
 * redaction           literal secrets and their redaction
 * policy              its policies
+* calendar            calendars and their commands
 * command_base        the fields of every command
 * commands            the commands
 * queries             the queries
 * responses           the responses of commands, and the response type of each query
 * views               the typed rows in the responses of queries
+* calendar_views      the views of calendars
 * accepted_commands   the message from intake to the service that applies commands
+* progress            the progress of a running attempt
 * ticket              the message that carries one run to an executor
+* trace               the trace context of a command
 * control             stop requests for executors
 * events              the events
 * breakers            commands, events and snapshots of circuit breakers

@@ -17,9 +17,12 @@ CONTROL: Final = "harebell.control"
 EVENTS: Final = "harebell.events"
 DEAD: Final = "harebell.dead"
 
+DELAYED: Final = "harebell.delayed"  # the queue of delayed messages, which has no exchange
+
 CHANGES_SCHEDULE: Final = "schedule"
 CHANGES_DLQ: Final = "dlq"
 CHANGES_BREAKER: Final = "breaker"
+CHANGES_REPORT: Final = "report"
 DUE_KEY: Final = "run"
 
 DEFAULT_TENANT: Final = "default"  # of an installation with one tenant
@@ -33,6 +36,12 @@ APP_ID: Final = "harebell"
 VERSION: Final = 1  # of every message; a version only gains optional fields
 _VERSIONED: Final = re.compile(r"harebell\.[a-z_.]+\.v(?P<version>[0-9]{1,9})")
 
+# The header of the plugin for delayed messages, in milliseconds. A delivered message has the
+# negated value.
+X_DELAY: Final = "x-delay"
+_DUE_SUFFIX: Final = ".due"
+MAX_DELAYED_EXCHANGE: Final = 127 - len(_DUE_SUFFIX)  # characters of the name
+
 # Headers for targets: HTTP headers, and AMQP headers with the same names.
 TENANT: Final = "Harebell-Tenant"
 RUN_ID: Final = "Harebell-Run-Id"
@@ -43,6 +52,10 @@ FENCING_TOKEN: Final = "Harebell-Fencing-Token"  # noqa: S105  # the name of a h
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 # The replay number, as a header that only the calls of a replayed run have.
 REPLAY: Final = "Harebell-Replay"
+# Of a delegated run: the seconds within which its worker must send the next heartbeat.
+HEARTBEAT: Final = "Harebell-Heartbeat"
+# The last checkpoint of the earlier attempts, as JSON in ASCII.
+CHECKPOINT: Final = "Harebell-Checkpoint"
 # Headers of Standard Webhooks 1.0, for targets and for the webhook of alerts.
 WEBHOOK_ID: Final = "webhook-id"
 WEBHOOK_TIMESTAMP: Final = "webhook-timestamp"
@@ -89,6 +102,11 @@ def lane_of(priority: int) -> Lane:
 def message_key(tenant: str, verb: str) -> str:
     """Return the routing key of a command, a query or an event, such as `acme.schedule.put`."""
     return f"{tenant}.{verb}"
+
+
+def due_exchange(exchange: str) -> str:
+    """Return the exchange that receives the delayed messages of an exchange after their delays."""
+    return exchange + _DUE_SUFFIX
 
 
 def split_key(routing_key: str) -> tuple[str, str]:

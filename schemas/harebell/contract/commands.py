@@ -1,25 +1,30 @@
 """Commands of services and operators, by verb. An unknown field is an error."""
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
-from pydantic import Field, model_validator
+import orjson
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from harebell.contract.breakers import BREAKER_COMMANDS
+from harebell.contract.calendar import CALENDAR_COMMANDS
 from harebell.contract.command_base import CommandBase
 from harebell.contract.dead_letter import ExportedDeadLetter, OpenDeadLetterFilter
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import StrictMessage, invalid
 from harebell.contract.policy import Overlap
+from harebell.contract.progress import Progress
 from harebell.contract.schedule import Definition
 from harebell.contract.target import Target
 from harebell.contract.types import (
     CheckedJson,
     Count,
+    Duration,
     Instant,
     PoolName,
     ShortText,
+    Text,
     exactly_one_of,
 )
 from harebell.contract.when import When
@@ -33,6 +38,9 @@ MAX_REPLAY_RATE: Final = 1_000.0  # replays per second
 MAX_BACKFILL: Final = 1000  # runs of one command
 MAX_BULK_SCHEDULES: Final = 10_000  # schedules of one command
 MAX_PENDING_VERSIONS: Final = 20  # of one schedule
+MAX_RESULT: Final = 1024  # bytes of JSON, of a run that a worker completes
+MAX_FAILURE_REASON: Final = 1024  # characters
+MAX_TOKEN: Final = 2**53 - 1  # so that every JSON reader can store a fencing token
 
 
 class SchedulePut(Definition, CommandBase):
@@ -183,6 +191,50 @@ class RunResolve(CommandBase):
     note: ShortText | None = None
 
 
+class RunReport(CommandBase):
+    """A report of a worker about a delegated run, with the fencing token that its call contained.
+
+    A report with another token than that of the present attempt is rejected (`stale_token`).
+    """
+
+    run_id: ShortText
+    fencing_token: Annotated[int, Field(ge=1, le=MAX_TOKEN, strict=True)]
+
+
+class RunComplete(RunReport):
+    """Complete a delegated run as succeeded. `result` is stored with the attempt."""
+
+    result: CheckedJson | None = None
+
+    @field_validator("result")
+    @classmethod
+    def _check_result(cls, result: Any) -> Any:  # noqa: ANN401  # JSON is any of its types
+        if (size := len(orjson.dumps(result))) > MAX_RESULT:
+            reason = f"The result must have at most {MAX_RESULT} bytes of JSON, not {size}."
+            raise invalid("too_large", reason)
+        return result
+
+
+class RunFail(RunReport):
+    """Fail the attempt of a delegated run. The retry policy of the schedule then applies.
+
+    `retryable` false makes the run dead, and `retry_after` is the shortest wait before the next
+    attempt.
+    """
+
+    code: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+    reason: Annotated[Text, StringConstraints(max_length=MAX_FAILURE_REASON)] = ""
+    retryable: bool = True
+    retry_after: Duration | None = None
+
+
+class RunHeartbeat(Progress, RunReport):
+    """Renew the lease of a delegated run, with its progress.
+
+    The response contains a stop request, if one exists.
+    """
+
+
 class DeadLetterCommand(CommandBase):
     """A command to dead letters, by id."""
 
@@ -297,6 +349,11 @@ SCHEDULE_COMMANDS: Final[dict[str, type[CommandBase]]] = {
     "run.cancel": RunCancel,
     "run.resolve": RunResolve,
 }
+REPORT_COMMANDS: Final[dict[str, type[RunReport]]] = {
+    "run.complete": RunComplete,
+    "run.fail": RunFail,
+    "run.heartbeat": RunHeartbeat,
+}
 DEAD_LETTER_COMMANDS: Final[dict[str, type[CommandBase]]] = {
     "dlq.replay": DeadLetterReplay,
     "dlq.discard": DeadLetterDiscard,
@@ -313,6 +370,8 @@ DEAD_LETTER_COMMANDS: Final[dict[str, type[CommandBase]]] = {
 }
 COMMANDS: Final[dict[str, type[CommandBase]]] = {
     **SCHEDULE_COMMANDS,
+    **CALENDAR_COMMANDS,
+    **REPORT_COMMANDS,
     **DEAD_LETTER_COMMANDS,
     **BREAKER_COMMANDS,
 }

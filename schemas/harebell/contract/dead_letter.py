@@ -51,6 +51,7 @@ class DeadMessage(Message):
     """A message that no service can process. `body` is in base64."""
 
     queue: str
+    tenant: str | None = None  # of a message whose routing key names no tenant
     message_id: str | None = None
     type: str | None = None
     routing_key: str

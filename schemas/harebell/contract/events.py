@@ -48,6 +48,19 @@ class RunEventData(Message):
     healthy: bool | None = None
 
 
+class RunProgressedEventData(Message):
+    """The data of `run.progressed`: the last report of a running attempt, without its checkpoint.
+
+    Harebell publishes at most one of these events of a run in ten seconds.
+    """
+
+    run_id: RunId
+    schedule_id: UUID
+    scheduled_for: Instant
+    percent: float | None = None
+    message: str | None = None
+
+
 class ScheduleEventData(Message):
     """The data of `schedule.*` events. `error` is the error of a rejection.
 
@@ -128,6 +141,8 @@ _RUN_EVENTS: Final = (
 EVENT_DATA: Final[dict[str, type[Message]]] = {
     **{f"schedule.{name}": ScheduleEventData for name in _SCHEDULE_EVENTS},
     **{f"run.{name}": RunEventData for name in _RUN_EVENTS},
+    "run.delegated": RunEventData,
+    "run.progressed": RunProgressedEventData,
     "liveness.missed": LivenessEventData,
     "dlq.spike": DeadLetterSpikeEventData,
     "replay_job.stalled": ReplayJobStalledEventData,

@@ -1,4 +1,4 @@
-"""Policies of a schedule: retries, catch-up, unknown outcomes, overlap and rate limits."""
+"""Policies of a schedule: retries, catch-up, unknown outcomes, overlap, rates and labels."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -10,6 +10,8 @@ from harebell.contract.message import StrictMessage
 from harebell.contract.types import Count, Duration, RateWindow
 
 MAX_RATE_LIMIT_STARTS: Final = 1000  # of one rate limit, whose row stores each of them
+MAX_LABEL_LIMIT: Final = 1000  # runs of one label at once, whose rows each claim reads
+LABEL_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$"  # at most 128 characters
 
 
 class Jitter(StrEnum):
@@ -71,6 +73,17 @@ class RecoveryClass(StrEnum):
     CRITICAL = "critical"
 
 
+class OnExcluded(StrEnum):
+    """The treatment of a scheduled time that a calendar excludes.
+
+    `next` and `previous` move the time to the nearest open day.
+    """
+
+    SKIP = "skip"
+    NEXT = "next"
+    PREVIOUS = "previous"
+
+
 class OnUnknown(StrEnum):
     """The policy for a run whose attempt started and has an unknown outcome.
 
@@ -114,3 +127,14 @@ class RateLimit(StrictMessage):
     per: RateLimitScope
     starts: Annotated[Count, Field(le=MAX_RATE_LIMIT_STARTS)]
     within: RateWindow
+
+
+class Concurrency(StrictMessage):
+    """The maximum number of runs with one label that execute at once, over all executors.
+
+    A label belongs to a tenant. Schedules with the same label share its slots, and the limit of
+    each schedule applies to its own runs. A run that waits uses no attempt.
+    """
+
+    label: Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
+    limit: Annotated[Count, Field(le=MAX_LABEL_LIMIT)]

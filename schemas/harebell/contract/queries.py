@@ -1,17 +1,22 @@
 """Queries: requests that change nothing. Every list has a limit and a cursor."""
 
+from datetime import timedelta
+from enum import StrEnum
 from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import Field
 
+from harebell.contract.calendar import CalendarName
 from harebell.contract.dead_letter import DeadLetterFilter
 from harebell.contract.message import StrictMessage
 from harebell.contract.schedule import Definition
-from harebell.contract.types import Instant, ShortText, exactly_one_of
+from harebell.contract.types import Count, Instant, ShortText, Tenant, exactly_one_of
 
 MAX_PAGE: Final = 500  # rows
 MAX_PREVIEW: Final = 100  # scheduled times
+MAX_USAGE_PAGE: Final = 50  # tenants
+MAX_FORECAST: Final = timedelta(days=7)  # from the first to the last hour
 
 
 class Query(StrictMessage):
@@ -104,6 +109,27 @@ class RunList(ListQuery):
     until: Instant | None = None
 
 
+class ForecastGrouping(StrEnum):
+    """The groups of a forecast. A run of a schedule with several tags counts in each of them."""
+
+    POOL = "pool"
+    TENANT = "tenant"
+    TAG = "tag"
+
+
+class RunForecast(Query):
+    """A query for the number of runs in each hour, recorded for the past and planned from now on.
+
+    `from` is the start of the first hour and `to` the end of the last one. Both refer to the due
+    time, are extended to whole hours of UTC, and default to the next 24 hours.
+    A tenant receives its own runs, and the operations tenant those of all tenants.
+    """
+
+    from_: Instant | None = Field(default=None, alias="from")
+    to: Instant | None = None
+    by: ForecastGrouping = ForecastGrouping.POOL
+
+
 class DeadLetterList(DeadLetterFilter, ListQuery):
     """A query for dead letters, the newest first.
 
@@ -152,6 +178,28 @@ class BreakerList(Query):
     """
 
 
+class CalendarGet(Query):
+    """A query for one calendar, in its latest version or in `version`."""
+
+    name: CalendarName
+    version: Count | None = None
+
+
+class CalendarList(Query):
+    """A query for the calendars of the tenant, by name."""
+
+
+class TenantUsage(Query):
+    """A query for the quotas of the tenant, their use and what was refused within the last hour.
+
+    The operations tenant receives all tenants in the order of their names. `after` is the cursor
+    `next` of the last page.
+    """
+
+    limit: Annotated[int, Field(ge=1, le=MAX_USAGE_PAGE)] = MAX_USAGE_PAGE
+    after: Tenant | None = None
+
+
 SCHEDULE_QUERIES: Final[dict[str, type[Query]]] = {
     "schedule.get": ScheduleGet,
     "schedule.list": ScheduleList,
@@ -160,6 +208,7 @@ SCHEDULE_QUERIES: Final[dict[str, type[Query]]] = {
     "schedule.why": ScheduleWhy,
     "run.get": RunGet,
     "run.list": RunList,
+    "run.forecast": RunForecast,
 }
 DEAD_LETTER_QUERIES: Final[dict[str, type[Query]]] = {
     "dlq.list": DeadLetterList,
@@ -170,8 +219,15 @@ DEAD_LETTER_QUERIES: Final[dict[str, type[Query]]] = {
     "dlq.replay_job.items": ReplayJobItems,
 }
 BREAKER_QUERIES: Final[dict[str, type[Query]]] = {"breaker.list": BreakerList}
+CALENDAR_QUERIES: Final[dict[str, type[Query]]] = {
+    "calendar.get": CalendarGet,
+    "calendar.list": CalendarList,
+}
+TENANT_QUERIES: Final[dict[str, type[Query]]] = {"tenant.usage": TenantUsage}
 QUERIES: Final[dict[str, type[Query]]] = {
     **SCHEDULE_QUERIES,
     **DEAD_LETTER_QUERIES,
     **BREAKER_QUERIES,
+    **CALENDAR_QUERIES,
+    **TENANT_QUERIES,
 }

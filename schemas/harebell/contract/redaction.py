@@ -17,6 +17,7 @@ REDACTED_CODE: Final = "redacted_value"  # of a value that a view has replaced
 
 _NAMES: Final = frozenset({"authorization", "cookie"})
 _PREFIX: Final = "proxy-"
+_TYPES_OF_HEADERS: Final = frozenset({"json", "base64", "timestamp"})
 _SUFFIXES: Final = ("-key", "-token")
 _PARTS_OF_USERINFO: Final = ("user", "password")
 _URL_USERINFO: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)@")
@@ -81,7 +82,10 @@ def _replace_in_call(call: Mapping[str, Any], path: str, replace: ReplaceLiteral
 
 
 def _is_literal(value: object) -> bool:
-    return value is not None and not isinstance(value, Mapping)
+    """Return whether the value is text or typed, and no reference such as `{"secret": "name"}`."""
+    if isinstance(value, Mapping):
+        return not _TYPES_OF_HEADERS.isdisjoint(value)
+    return value is not None
 
 
 def literals_of(target: Any) -> dict[str, Any]:  # noqa: ANN401  # JSON

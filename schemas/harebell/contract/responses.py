@@ -3,6 +3,7 @@
 from typing import Final, Generic, Literal, TypeVar
 from uuid import UUID
 
+from harebell.contract.calendar_views import CalendarView
 from harebell.contract.errors import HarebellError, InvalidCron, NotAllowed, QuotaExceeded
 from harebell.contract.message import Message, empty_default
 from harebell.contract.types import Instant
@@ -12,6 +13,7 @@ from harebell.contract.views import (
     DeadLetterView,
     ExplanationView,
     FailureGroupView,
+    ForecastView,
     PreviewView,
     ReplayItemView,
     ReplayJobDetail,
@@ -21,6 +23,7 @@ from harebell.contract.views import (
     ScheduleDetail,
     ScheduledVersion,
     ScheduleView,
+    TenantUsageView,
     VersionListView,
 )
 
@@ -85,12 +88,19 @@ class BulkResponse(Message):
 
 
 class RunResponse(Message):
-    """The result of a command to one run. `status` is cancelled, in_flight or resolved."""
+    """The result of a command to one run.
+
+    `status` is cancelled, in_flight or resolved. After a report of a worker, `status` is completed,
+    failed, renewed or repeated. `lease_until` is the end of a renewed lease, and `stop_reason` the
+    reason of a stop request to the worker.
+    """
 
     ok: Literal[True] = True
     run_id: str
     status: str
     state: str
+    lease_until: Instant | None = None
+    stop_reason: str | None = None
 
 
 class DeadLetterResponse(Message):
@@ -136,6 +146,7 @@ QUERY_RESPONSES: Final[dict[str, type[Message]]] = {
     "schedule.why": ExplanationView,
     "run.get": RunDetail,
     "run.list": Page[RunView],
+    "run.forecast": ForecastView,
     "dlq.list": Page[DeadLetterView],
     "dlq.get": DeadLetterDetail,
     "dlq.group.list": Page[FailureGroupView],
@@ -143,6 +154,9 @@ QUERY_RESPONSES: Final[dict[str, type[Message]]] = {
     "dlq.replay_job.get": ReplayJobDetail,
     "dlq.replay_job.items": Page[ReplayItemView],
     "breaker.list": Page[BreakerView],
+    "calendar.get": CalendarView,
+    "calendar.list": Page[CalendarView],
+    "tenant.usage": Page[TenantUsageView],
 }
 
 

@@ -8,9 +8,16 @@ from typing import Annotated, Any, Final
 import orjson
 from pydantic import Field, field_validator
 
+from harebell.contract.calendar import (
+    MAX_BLACKOUTS,
+    MAX_SCHEDULE_CALENDARS,
+    PinnedCalendar,
+    ScheduleCalendars,
+)
 from harebell.contract.message import StrictMessage, empty_default, invalid
 from harebell.contract.policy import (
     CatchUp,
+    Concurrency,
     OnUnknown,
     Overlap,
     RateLimit,
@@ -31,6 +38,7 @@ from harebell.contract.types import (
 from harebell.contract.when import When
 
 MAX_TAGS: Final = 32
+MAX_PINNED_CALENDARS: Final = 2 * MAX_SCHEDULE_CALENDARS + MAX_BLACKOUTS
 MAX_METADATA: Final = 16 * 1024  # bytes of JSON
 MAX_CONSECUTIVE_FAILURES: Final = 1000  # runs
 MAX_SIGNING_KEYS: Final = 4  # of one schedule; each key adds a signature to each call
@@ -45,6 +53,11 @@ class SchedulingPolicy(StrictMessage):
     priority: Annotated[int, Field(ge=1, le=10, strict=True)] = DEFAULT_PRIORITY
     pool: PoolName = DEFAULT_POOL
     when: When
+    calendars: ScheduleCalendars | None = None
+    # The versions of these calendars that are in force. Only Harebell sets the field.
+    pinned_calendars: Annotated[list[PinnedCalendar], Field(max_length=MAX_PINNED_CALENDARS)] = (
+        empty_default(list)
+    )
     expires_after: Duration | None = None
     catch_up: CatchUp = CatchUp()
     on_unknown: OnUnknown = OnUnknown.RETRY
@@ -62,6 +75,7 @@ class Definition(SchedulingPolicy):
     retry: RetryPolicy = RetryPolicy()
     overlap: Overlap = Overlap.ALLOW
     rate_limit: RateLimit | None = None
+    concurrency: Concurrency | None = None
     tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] = empty_default(list)
     metadata: dict[str, CheckedJson] = empty_default(dict)
     # The secrets with the keys that sign the calls, instead of those of the tenant's policy.

@@ -1,9 +1,10 @@
 """The field `target`: the call of a run, as one kind that is identified by its key."""
 
 import base64
-import binascii
+from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, assert_never
 
 import orjson
 from pydantic import (
@@ -19,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 
-from harebell.contract.amqp_names import IDEMPOTENCY_KEY
 from harebell.contract.message import (
     UNION_TAG_PREFIX,
     StrictMessage,
@@ -29,34 +29,40 @@ from harebell.contract.message import (
     quoted,
 )
 from harebell.contract.secret import (
-    LITERAL_OR_REFERENCE,
-    TAG_OF_LITERAL,
-    TAG_OF_REFERENCE,
     SecretRef,
 )
-from harebell.contract.types import CheckedJson, ShortText, Text, check_text
+from harebell.contract.target_headers import (
+    AmqpHeader,
+    HeaderName,
+    HeaderValue,
+    Property,
+    PropertyOrRun,
+    check_base64,
+    is_read_by_broker,
+    is_set_by_harebell,
+    is_set_by_http,
+)
+from harebell.contract.types import (
+    MILLISECOND,
+    CheckedJson,
+    Duration,
+    HeartbeatTimeout,
+    Instant,
+    MaxDelegation,
+    ShortText,
+    Text,
+    check_text,
+    duration_text,
+)
 
 MAX_PAYLOAD: Final = 64 * 1024  # bytes as sent
 MAX_HEADERS: Final = 64
-MAX_HEADER: Final = 4096  # characters of a value
 MAX_URL: Final = 2048
+DEFAULT_HEARTBEAT: Final = timedelta(minutes=1)
+DEFAULT_MAX_DURATION: Final = timedelta(days=7)
+MAX_EXPIRATION: Final = timedelta(milliseconds=2**32 - 1)  # RabbitMQ closes the channel beyond it
 
-_RESERVED_PREFIXES: Final = ("harebell-", "webhook-")
-_RESERVED: Final = {
-    IDEMPOTENCY_KEY.lower(),
-    "connection",
-    "content-length",
-    "host",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-}
-_ROUTING: Final = {"CC", "BCC"}  # the broker closes the channel if one of them is not a list
-_HEADER_NAME: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$"
+_RESERVED_EXCHANGES: Final = ("harebell.", "amq.")
 
 
 class HttpMethod(StrEnum):
@@ -70,33 +76,8 @@ class HttpMethod(StrEnum):
     HEAD = "HEAD"
 
 
-def _is_reserved(name: str) -> bool:
-    return name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIXES)
-
-
 def _reserved_header(name: str) -> Exception:
     return invalid("reserved_header", f"The header {name} is reserved and cannot be set.")
-
-
-def _check_header(value: object) -> object:
-    if isinstance(value, str) and not value.isprintable():
-        raise invalid("invalid_header", "The header value must not contain control characters.")
-    return value
-
-
-HeaderName = Annotated[str, StringConstraints(pattern=_HEADER_NAME)]
-HeaderText = Annotated[
-    str, BeforeValidator(_check_header), StringConstraints(max_length=MAX_HEADER)
-]
-Reference = Annotated[SecretRef, TAG_OF_REFERENCE]
-HeaderValue = Annotated[Annotated[HeaderText, TAG_OF_LITERAL] | Reference, LITERAL_OR_REFERENCE]
-AmqpScalar = (
-    Annotated[Text, Field(max_length=MAX_HEADER)]
-    | bool
-    | Annotated[int, Field(ge=-(2**63), lt=2**63)]
-    | float
-)
-AmqpHeader = Annotated[Annotated[AmqpScalar, TAG_OF_LITERAL] | Reference, LITERAL_OR_REFERENCE]
 
 
 class UserInfo(StrictMessage):
@@ -124,11 +105,7 @@ class Payload(StrictMessage):
     @field_validator("base64")
     @classmethod
     def _check_base64(cls, value: str | None) -> str | None:
-        try:
-            base64.b64decode(value or "", validate=True)
-        except binascii.Error:
-            raise invalid("invalid_base64", "The body must be valid base64.") from None
-        return value
+        return check_base64(value)
 
     @model_validator(mode="after")
     def _check_body(self) -> "Payload":
@@ -166,8 +143,56 @@ class Payload(StrictMessage):
         return "application/octet-stream" if self.base64 is not None else None
 
 
-class HttpCall(Payload):
-    """An HTTP request. A status of 200 to 299 is success."""
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """The bounds of a delegated run.
+
+    The worker sends a heartbeat within `heartbeat` after the previous one, and completes the run
+    within `max_duration` after its start.
+    """
+
+    heartbeat: timedelta
+    max_duration: timedelta
+
+
+class DelegableCall(Payload):
+    """A call whose run a worker may complete.
+
+    With the completion `worker`, the accepted call delegates the run to a worker. The run stays
+    running, without a slot of an executor, until the worker completes it.
+    """
+
+    completion: Literal["worker"] | None = None  # null: the end of the call completes the run
+    heartbeat: HeartbeatTimeout | None = None  # null: DEFAULT_HEARTBEAT
+    max_duration: MaxDelegation | None = None  # null: DEFAULT_MAX_DURATION
+
+    @model_validator(mode="after")
+    def _check_delegation(self) -> "DelegableCall":
+        heartbeat, longest = self.heartbeat, self.max_duration
+        if self.completion is None and (heartbeat is not None or longest is not None):
+            reason = 'The fields heartbeat and max_duration need the field "completion": "worker".'
+            raise invalid("invalid_completion", reason)
+        if (heartbeat or DEFAULT_HEARTBEAT) > (longest or DEFAULT_MAX_DURATION):
+            text = duration_text(longest or DEFAULT_MAX_DURATION)
+            reason = f"The heartbeat must be at most {text}, the max_duration of the run."
+            raise invalid("invalid_completion", reason)
+        return self
+
+    @property
+    def delegation(self) -> Delegation | None:
+        """The bounds of the delegated run, or None if the end of the call completes the run."""
+        if self.completion is None:
+            return None
+        return Delegation(
+            self.heartbeat or DEFAULT_HEARTBEAT, self.max_duration or DEFAULT_MAX_DURATION
+        )
+
+
+class HttpCall(DelegableCall):
+    """An HTTP request. A status of 200 to 299 is success.
+
+    With the completion `worker`, the status 202 delegates the run.
+    """
 
     method: HttpMethod = HttpMethod.POST
     url: Annotated[str, StringConstraints(max_length=MAX_URL, pattern=r"^https?://[^\s/]+\S*$")]
@@ -181,7 +206,7 @@ class HttpCall(Payload):
     @classmethod
     def _check_headers(cls, headers: dict[str, str | SecretRef]) -> dict[str, str | SecretRef]:
         for name in headers:
-            if _is_reserved(name):
+            if is_set_by_http(name) or is_set_by_harebell(name):
                 raise _reserved_header(name)
         return headers
 
@@ -200,10 +225,13 @@ class HttpCall(Payload):
         return userinfo
 
 
-class AmqpMessage(Payload):
-    """An AMQP message, published as mandatory and with a confirm.
+class AmqpMessage(DelegableCall):
+    """An AMQP message, published as mandatory, persistent and with a confirm.
 
-    Harebell removes headers that begin with `x-`, because the broker sets them.
+    `content_type` replaces the content type of the body, `message_id` the id of the run, and
+    `app_id` the name of Harebell. With `absent_properties: omit`, the content type and `app_id`
+    stay absent without a field. The property `user_id` is that of the executor and has no field.
+    With the completion `worker`, the confirm delegates the run.
     """
 
     exchange: Annotated[ShortText, StringConstraints(max_length=127)]
@@ -211,24 +239,65 @@ class AmqpMessage(Payload):
     headers: Annotated[dict[ShortText, AmqpHeader], Field(max_length=MAX_HEADERS)] = empty_default(
         dict
     )
+    type: Property | None = None
+    priority: Annotated[int, Field(ge=0, le=255, strict=True)] | None = None
+    correlation_id: PropertyOrRun | None = None
+    reply_to: Property | None = None
+    expiration: Duration | None = None
+    message_id: Property | None = None
+    app_id: Property | None = None
+    content_type_: Property | None = Field(default=None, alias="content_type")
+    content_encoding: Property | None = None
+    timestamp: Instant | None = None  # RabbitMQ stores whole seconds
+    absent_properties: Literal["omit"] | None = None  # null: Harebell sets defaults
 
     @field_validator("exchange")
     @classmethod
     def _check_exchange(cls, exchange: str) -> str:
-        if exchange.startswith(("harebell.", "amq.")):
+        if exchange.startswith(_RESERVED_EXCHANGES):
             prefixes = "its name begins with `harebell.` or `amq.`"
             reason = f"The exchange {quoted(exchange)} is reserved, because {prefixes}."
             raise invalid("reserved_exchange", reason)
         return exchange
 
+    @field_validator("reply_to")
+    @classmethod
+    def _check_reply_to(cls, queue: str | None) -> str | None:
+        if queue is not None and queue.startswith(_RESERVED_EXCHANGES):
+            prefixes = "its name begins with `harebell.` or `amq.`"
+            reason = f"The queue {quoted(queue)} must not receive replies, because {prefixes}."
+            raise invalid("reserved_queue", reason)
+        return queue
+
+    @field_validator("expiration")
+    @classmethod
+    def _check_expiration(cls, expiration: timedelta | None) -> timedelta | None:
+        if expiration is not None and expiration > MAX_EXPIRATION:
+            longest = MAX_EXPIRATION // MILLISECOND
+            found = expiration // MILLISECOND
+            reason = f"The expiration must be at most {longest} ms, not {found} ms."
+            raise invalid("invalid_duration", reason)
+        return expiration
+
     @field_validator("headers")
     @classmethod
     def _check_headers(cls, headers: dict[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in headers.items() if not name.startswith("x-")}
-        for name in kept:
-            if _is_reserved(name) or name in _ROUTING:
+        for name in headers:
+            if is_set_by_harebell(name):
                 raise _reserved_header(name)
-        return kept
+            if is_read_by_broker(name):
+                reason = f"The header {name} cannot be set, because RabbitMQ interprets it."
+                raise invalid("reserved_header", reason)
+        return headers
+
+    def content_type(self) -> str | None:
+        """Return the property `content_type`, or that of the body."""
+        return self.content_type_ or (None if self.is_bare else super().content_type())
+
+    @property
+    def is_bare(self) -> bool:
+        """The choice that the content type and `app_id` stay absent without a field."""
+        return self.absent_properties is not None
 
 
 class TaskCall(StrictMessage):
@@ -264,6 +333,19 @@ class TaskTarget(StrictMessage):
     """A target that is a task."""
 
     task: TaskCall
+
+
+def delegation_of(target: HttpTarget | AmqpTarget | TaskTarget) -> Delegation | None:
+    """Return the bounds of a delegated run, or None for a run that its call completes."""
+    match target:
+        case HttpTarget(http=call):
+            return call.delegation
+        case AmqpTarget(amqp=message):
+            return message.delegation
+        case TaskTarget():
+            return None
+        case _:
+            assert_never(target)
 
 
 _TARGET: Final = UnionByKey(

@@ -9,17 +9,27 @@ from uuid import UUID
 from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter
 
 from harebell.contract.amqp_names import Lane
+from harebell.contract.calendar import PinnedCalendar
 from harebell.contract.downstream import downstream_of
 from harebell.contract.ids import RunId, RunKey
 from harebell.contract.json_codec import list_adapter
 from harebell.contract.message import Message, empty_default
-from harebell.contract.policy import OnUnknown, Overlap, RateLimit, RecoveryClass, RetryPolicy
+from harebell.contract.policy import (
+    Concurrency,
+    OnUnknown,
+    Overlap,
+    RateLimit,
+    RecoveryClass,
+    RetryPolicy,
+)
 from harebell.contract.target import Target
+from harebell.contract.trace import TraceContext, TraceOrigin
 from harebell.contract.types import AttemptTimeout, Instant
 
 # Fields of the override of a run, which replace those of its version.
 OVERRIDE_OVERLAP: Final = "overlap"
 OVERRIDE_TARGET: Final = "target"  # of an edited dead letter
+OVERRIDE_TRACE: Final = "trace"  # of the command that made or replayed the run
 
 _TARGET: Final[TypeAdapter[Target]] = TypeAdapter(Target)
 
@@ -39,13 +49,24 @@ class RunSpec(Message):
     on_unknown: OnUnknown = OnUnknown.RETRY
     overlap: Overlap | None = None  # null means allow
     rate_limit: RateLimit | None = None
+    concurrency: Concurrency | None = None
+    blackouts: list[PinnedCalendar] = empty_default(list)  # within which no attempt starts
     sign: list[str] = empty_default(list)  # the names of the signing keys
+    trace: TraceOrigin | None = None  # of the command that made the version
 
     @staticmethod
-    def from_definition(tenant: str, definition: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the run spec of a definition in JSON. Both omit defaults."""
+    def from_definition(
+        tenant: str, definition: Mapping[str, Any], *, trace: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Return the run spec of a definition in JSON. Both omit defaults.
+
+        `trace` is the JSON of the `TraceOrigin`.
+        """
         fields = {name: value for name, value in definition.items() if name in _DEFINITION_FIELDS}
-        return {"tenant": tenant, **fields}
+        run_spec = {"tenant": tenant, **fields}
+        if blackouts := _blackouts_of(definition):
+            run_spec["blackouts"] = blackouts
+        return run_spec if trace is None else {**run_spec, "trace": trace}
 
     def with_override(self, override: Mapping[str, Any] | None) -> "RunSpec":
         """Return the run spec with the target of the override, if the override has one."""
@@ -57,7 +78,13 @@ class RunSpec(Message):
 
 _DEFINITION_FIELDS: Final = {
     field.alias or name for name, field in RunSpec.model_fields.items()
-} - {"tenant"}
+} - {"tenant", "trace", "blackouts"}
+
+
+def _blackouts_of(definition: Mapping[str, Any]) -> list[Any]:
+    """Return the pinned calendars that hold back the starts of a definition in JSON."""
+    names = definition.get("calendars", {}).get("blackout", ())
+    return [each for each in definition.get("pinned_calendars", ()) if each["name"] in names]
 
 
 class Ticket(Message):
@@ -75,7 +102,19 @@ class Ticket(Message):
     priority: int
     override: dict[str, Any] | None = None
     reserved: bool | None = None  # the run has waited for its reservation
+    previous_trace: str | None = None  # the traceparent of the previous attempt
     run_spec: RunSpec
+
+    @property
+    def origin(self) -> TraceOrigin | None:
+        """Return the trace of the command that made the run, or else its version."""
+        override = None if self.override is None else self.override.get(OVERRIDE_TRACE)
+        return self.run_spec.trace if override is None else TraceOrigin.model_validate(override)
+
+    @property
+    def previous_attempt(self) -> TraceContext | None:
+        """Return the trace of the previous attempt, if its span was recorded."""
+        return None if self.previous_trace is None else TraceContext(self.previous_trace)
 
     @property
     def overlap(self) -> Overlap:
@@ -89,6 +128,11 @@ class Ticket(Message):
         return self.overlap is not Overlap.ALLOW
 
     @property
+    def needs_slot(self) -> bool:
+        """Return whether the run needs an overlap slot or a slot of its label."""
+        return self.restricts_overlap or self.run_spec.concurrency is not None
+
+    @property
     def needs_reservation(self) -> bool:
         """Return whether the rate limit must still assign a start time."""
         return self.run_spec.rate_limit is not None and not self.reserved
@@ -97,9 +141,9 @@ class Ticket(Message):
     def claim_at_due_time(self) -> bool:
         """Return whether the executor must not claim the run before its due time.
 
-        Only at the due time are the unfinished runs and the earlier starts known.
+        Only at the due time are the running runs and the earlier starts known.
         """
-        return self.restricts_overlap or self.needs_reservation
+        return self.needs_slot or self.needs_reservation
 
     @cached_property
     def run_key(self) -> RunKey:
@@ -123,9 +167,10 @@ def claim_at_due_time_of_json(ticket: Any) -> bool:  # noqa: ANN401  # decoded J
         run_spec, override = ticket["run_spec"], ticket.get("override") or {}
         overlap = override.get(OVERRIDE_OVERLAP) or run_spec.get("overlap") or Overlap.ALLOW
         needs_reservation = "rate_limit" in run_spec and not ticket.get("reserved")
+        has_label = "concurrency" in run_spec
     except (AttributeError, KeyError, TypeError):
         return False
-    return needs_reservation or bool(overlap != Overlap.ALLOW)
+    return needs_reservation or has_label or bool(overlap != Overlap.ALLOW)
 
 
 TICKET_BATCH: TypeAdapter[list[Ticket]] = list_adapter(Ticket)

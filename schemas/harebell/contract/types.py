@@ -266,6 +266,18 @@ AttemptTimeout = Annotated[
     _duration_text,
     _duration_schema,
 ]
+HeartbeatTimeout = Annotated[
+    timedelta,
+    _bounded(timedelta(seconds=5), timedelta(hours=1)),
+    _duration_text,
+    _duration_schema,
+]
+MaxDelegation = Annotated[
+    timedelta,
+    _bounded(timedelta(seconds=5), timedelta(days=30)),
+    _duration_text,
+    _duration_schema,
+]
 Instant = Annotated[
     datetime,
     BeforeValidator(parse_instant),

@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 
 from harebell.contract.ids import RunId
 from harebell.contract.message import Message, empty_default
-from harebell.contract.types import Instant, Milliseconds
+from harebell.contract.types import Instant, Json, Milliseconds
 
 JsonObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 DefinitionJson = Annotated[
@@ -164,6 +164,53 @@ class RunView(Message):
     failed_probes: int = 0  # failed probes of a breaker, which do not count for `max_attempts`
 
 
+class ForecastGroup(Message):
+    """The number of runs of one pool, tenant or tag in each hour of a forecast.
+
+    `name` is null for runs without a tag, and for the sum of the smallest groups (`is_rest`).
+    A null in `runs` is an hour without a count.
+    """
+
+    name: str | None = None
+    is_rest: bool = False
+    total: int
+    runs: list[int | None]
+
+
+class ForecastCalendar(Message):
+    """The number of planned times of a forecast that one calendar excludes or holds back.
+
+    `excluded` counts the times of schedules within the calendar, which are moved or get no run.
+    `held` counts the times whose start waits for the end of the calendar.
+    """
+
+    name: str
+    tenant: str
+    excluded: int = 0
+    held: int = 0
+
+
+class ForecastView(ViewResponse):
+    """The number of runs that are due in each hour, by group, with the largest group first.
+
+    Hours before `at` come from the record, and later hours from the planning. The lateness is that
+    of first attempts, and null for an hour without one. `notes` tells what is not counted.
+    """
+
+    at: Instant  # the time of the answer
+    from_: Instant = Field(alias="from")
+    to: Instant
+    by: str  # pool, tenant, tag
+    hours: list[Instant]  # their starts
+    runs: list[int | None]  # of all groups, each run once
+    late_p50_ms: list[Milliseconds | None]
+    late_p99_ms: list[Milliseconds | None]
+    groups: list[ForecastGroup] = empty_default(list)
+    quiet_hours: list[Instant] = empty_default(list)  # hours without a run
+    calendars: list[ForecastCalendar] = empty_default(list)  # that decide times after `at`
+    notes: list[str] = empty_default(list)
+
+
 class AttemptView(Message):
     """One completed attempt of a run. A failed probe does not count for `max_attempts`."""
 
@@ -181,8 +228,24 @@ class AttemptView(Message):
     is_failed_probe: bool = False  # of a breaker
 
 
+class ProgressView(Message):
+    """The last report about the progress of a run, at a time. `text` contains it as a sentence.
+
+    `is_stale` is true if the run still runs and the report is old or of an earlier attempt.
+    """
+
+    text: str
+    percent: float | None = None
+    message: str | None = None
+    checkpoint: Json | None = None
+    at: Instant
+    is_stale: bool = False
+
+
 class RunDetail(RunView, ViewResponse):
     """One run with its latest attempts, in the order of their numbers."""
+
+    progress: ProgressView | None = None
 
     attempts: list[AttemptView] = empty_default(list)
 
@@ -353,3 +416,33 @@ class ReplayItemView(Message):
     id: UUID
     status: str  # waiting, or the result of the replay
     outcome: str | None = None
+
+
+class QuotaUsage(Message):
+    """One quota of a tenant with its use. Without `limit`, the quota does not exist.
+
+    `used` is absent if only the broker knows the use. `refused` counts the refusals of the last
+    hour.
+    """
+
+    quota: str  # a field of the quotas of the tenant policy
+    limit: float | None = None
+    used: float | None = None
+    is_at_least: bool = False  # the count of `used` has reached its bound
+    refused: int = 0
+
+
+class RefusalCount(Message):
+    """The refusals of the last hour by one field of the tenant policy."""
+
+    code: str  # not_allowed
+    rule: str
+    refused: int
+
+
+class TenantUsageView(Message):
+    """The quotas of one tenant and the other refusals by its policy."""
+
+    tenant: str
+    quotas: list[QuotaUsage]
+    refusals: list[RefusalCount] = empty_default(list)

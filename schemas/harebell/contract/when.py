@@ -103,7 +103,10 @@ class CronRule(Recurring):
     dst_overlap: DstOverlap | None = None
 
 
-_COMMON_FIELDS: Final = {"jitter", "times", "until", "from_"}
+# The defaults of the fields that belong to the whole `any_of`, by name.
+_COMMON_FIELDS: Final = {
+    name: Every.model_fields[name].default for name in ("from_", "jitter", "times", "until")
+}
 
 
 class AnyOf(Recurring):
@@ -116,9 +119,13 @@ class AnyOf(Recurring):
     def _check_members(cls, rules: list["AnyOfMember"]) -> list["AnyOfMember"]:
         for rule in rules:
             # A stated default counts as omitted, because messages of services state defaults.
-            given = rule.model_dump(exclude_defaults=True).keys() & _COMMON_FIELDS
-            if given:
-                name = min(given).rstrip("_")
+            given = (
+                name
+                for name, default in _COMMON_FIELDS.items()
+                if getattr(rule, name, default) != default
+            )
+            if (field := next(given, None)) is not None:
+                name = field.rstrip("_")
                 reason = f"The field {name!r} must be next to any_of, not in one of its rules."
                 raise invalid(INVALID_WHEN, reason)
         return rules

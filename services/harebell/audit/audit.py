@@ -19,10 +19,12 @@ from harebell.audit.model.records import (
 from harebell.audit.model.report import MAX_FINDINGS, Report
 from harebell.audit.model.rules import check_runs, check_schedule
 from harebell.audit.model.waits import Waits
-from harebell.audit.waits import load_overlaps, load_waits
+from harebell.audit.rates import load_rate_ranges
+from harebell.audit.waits import load_labels, load_overlaps, load_waits
 from harebell.contract.errors import InvalidInput
 from harebell.contract.types import duration_text, instant_text
 from harebell.domain.run_states import RETENTION
+from harebell.domain.tenant_policy import TenantPolicies
 from harebell.storage.engine import translate_db_errors
 
 # A statement finds runs by their time, so each batch also passes the runs of other schedules.
@@ -50,9 +52,11 @@ async def run_audit(
     scope: Scope = ALL_SCHEDULES,
     late_after: timedelta = LATE_AFTER,
     limit: int = MAX_FINDINGS,
+    policies: TenantPolicies | None = None,
 ) -> Report:
     """Compare required runs with the ledger from `since` up to, without, `until` or now.
 
+    A run that waited for the quota `runs_per_second` of `policies` is not late.
     Raise `InvalidInput` if `since` is over 30 days past.
     Raise `DatabaseUnavailable` if the connection fails.
     """
@@ -64,6 +68,9 @@ async def run_audit(
             raise InvalidInput(reason, field="since", code="too_early")
         window = Window(since=since, until=min(until or now, now), now=now, late_after=late_after)
         waits = await load_waits(connection, window)
+        if policies is not None:
+            rates = await load_rate_ranges(connection, window, policies)
+            waits = replace(waits, rates=rates)
         report = Report(since=window.since, until=window.until, limit=limit)
         after: UUID | None = _LOWEST_ID
         while after is not None:
@@ -98,8 +105,15 @@ async def _audit_batch(
             report.add_findings(check_schedule(schedule, window))
         else:
             report.add_findings([schedule])
-    waits = replace(waits, overlaps=await load_overlaps(connection, ids))
-    await _audit_runs(connection, report, window=window, schedules=schedules, waits=waits)
+    waits = replace(
+        waits,
+        overlaps=await load_overlaps(connection, ids),
+        labels=await load_labels(connection, ids),
+    )
+    starts = await store.load_history_starts(connection)
+    await _audit_runs(
+        connection, report, window=window, schedules=schedules, waits=waits, starts=starts
+    )
     report.schedules += len(rows)
     return ids[-1] if len(ids) == BATCH else None
 
@@ -111,6 +125,7 @@ async def _audit_runs(
     window: Window,
     schedules: Mapping[UUID, Schedule],
     waits: Waits,
+    starts: Mapping[str, datetime],
 ) -> None:
     ids = list(schedules)
     open_ranges = await store.load_ranges(connection, ids, window.since)
@@ -122,9 +137,17 @@ async def _audit_runs(
             found = rows.get(id_) or store.SliceRows()
             runs = [*open_ranges[id_], *found.runs]
             report.runs += len(found.runs)
-            coverage = check_runs(schedule, runs, found.orphans, window=time_slice, waits=waits)
-            report.add_coverage(coverage)
+            kept = kept_window(time_slice, starts, tenant=schedule.tenant)
+            if kept is not None:
+                coverage = check_runs(schedule, runs, found.orphans, window=kept, waits=waits)
+                report.add_coverage(coverage)
             open_ranges[id_] = [run for run in runs if run.reaches(time_slice.until)]
+
+
+def kept_window(window: Window, starts: Mapping[str, datetime], *, tenant: str) -> Window | None:
+    """Return the part of a window whose runs the retention keeps, or None without such a part."""
+    start = starts.get(tenant, starts.get("", window.since))
+    return replace(window, since=max(window.since, start)) if start < window.until else None
 
 
 def _time_slices(window: Window) -> Iterator[Window]:

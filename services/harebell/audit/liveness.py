@@ -21,8 +21,8 @@ WHERE next_at < now() - $1::interval AND changed_at < now() - $1::interval
 """
 _EXPECTED_AT: Final = f"greatest(coalesce(next_attempt_at, due_at), {FIRST_STAGED_AT})"
 _IS_OVERDUE: Final = f"""state <> 'running' AND {_EXPECTED_AT} < now() - $1::interval
-               AND reason IS DISTINCT FROM 'waiting_for_overlap'"""  # the parts are constants
-# A slow pool still has runs with a valid lease, and a run may wait for an overlap slot.
+               AND coalesce(reason, '') NOT IN ('waiting_for_overlap', 'waiting_for_label')"""
+# A slow pool still has runs with a valid lease, and a run may wait for a slot.
 _POOLS: Final = f"""
 SELECT pool, now() AS now FROM runs
 WHERE finished_at IS NULL AND due_at < now()

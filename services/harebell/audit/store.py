@@ -16,6 +16,7 @@ from harebell.audit.model.records import Attempt, Run
 from harebell.storage.engine import (
     TIMEOUT_SETTINGS,
     connect,
+    refuse_pooler,
     translate_db_errors,
 )
 
@@ -64,6 +65,7 @@ FROM runs
 WHERE schedule_id = ANY($1) AND scheduled_for < $2 AND range_until >= $2
 ORDER BY schedule_id, scheduled_for
 """  # noqa: S608  # the parts are constants
+_MARKS: Final = "SELECT tenant, removed_until FROM history_marks"
 _ATTEMPTS: Final = """
 SELECT scheduled_for, schedule_id, replay_number, number, outcome, started_at FROM attempts
 WHERE scheduled_for >= $2 AND scheduled_for < $3 AND schedule_id >= $4 AND schedule_id <= $5
@@ -83,7 +85,11 @@ class SliceRows:
 
 @asynccontextmanager
 async def connect_read_only(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """Open a connection that cannot write. Raise `DatabaseUnavailable`."""
+    """Open a connection that cannot write, without a pooler, because it keeps a cursor.
+
+    Raise `DatabaseUnavailable`, and `InvalidInput` for the URL of a pooler.
+    """
+    refuse_pooler(url, "The audit")
     settings = TIMEOUT_SETTINGS | {
         "application_name": APPLICATION_NAME,
         "default_transaction_read_only": "on",
@@ -113,6 +119,14 @@ async def load_schedules(
     """Return schedules with their states, by id. `schedule` is the key or the id of one."""
     rows: list[asyncpg.Record] = await connection.fetch(_SCHEDULES, after, tenant, schedule, limit)
     return rows
+
+
+async def load_history_starts(connection: asyncpg.Connection) -> Mapping[str, datetime]:
+    """Return the times before which the retention has removed runs, by tenant.
+
+    The tenant without a name has the time of the other tenants.
+    """
+    return {row["tenant"]: row["removed_until"] for row in await connection.fetch(_MARKS)}
 
 
 async def load_versions(

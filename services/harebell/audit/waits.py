@@ -1,4 +1,4 @@
-"""The statements about breakers and overlap slots, for which due runs wait."""
+"""The statements about breakers, overlap slots and labels, for which due runs wait."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,16 @@ import asyncpg
 from harebell.audit.model.records import Window
 from harebell.audit.model.waits import (
     MAX_UNCHANGED,
-    BreakerDeferral,
     BreakerRow,
+    DeferredRange,
+    LabelWait,
     OverlapWait,
     Waits,
 )
 from harebell.audit.store import FIRST_STAGED_AT
 from harebell.contract.breakers import BreakerState
 from harebell.contract.downstream import downstream_of_json
+from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import decode_trusted
 
 MAX_ENDED: Final = 100_000  # deferrals that ended within the window
@@ -69,12 +71,36 @@ GROUP BY t.schedule_id
 """  # noqa: S608  # the parts are constants
 
 
+# Only the front of a line can wait although its label has a free slot. The row of a run that has
+# ended its execution without a wake stays until the ticker finds it, within seconds.
+_LABELS: Final = """
+WITH front AS (
+    SELECT DISTINCT ON (s.tenant, s.label) s.*
+    FROM label_slots s
+    JOIN runs r ON r.schedule_id = s.schedule_id AND r.scheduled_for = s.scheduled_for
+    WHERE s.role = 'waiting' AND r.state IN ('staged', 'retrying')
+      AND r.reason = 'waiting_for_label'
+    ORDER BY s.tenant, s.label, s.due_at, s.scheduled_for, s.schedule_id
+)
+SELECT f.schedule_id, f.scheduled_for,
+       count(*) FILTER (WHERE CASE WHEN r.state IN ('staged', 'running', 'retrying')
+                                   THEN o.role = 'running' OR o.reserved_until > now()
+                                   ELSE false END) >= f.run_limit AS is_occupied,
+       greatest(f.since, max(r.finished_at), max(o.reserved_until)) AS free_since
+FROM front f
+LEFT JOIN label_slots o ON o.tenant = f.tenant AND o.label = f.label AND o.role <> 'waiting'
+LEFT JOIN runs r ON r.schedule_id = o.schedule_id AND r.scheduled_for = o.scheduled_for
+WHERE f.schedule_id = ANY($1)
+GROUP BY f.schedule_id, f.scheduled_for, f.run_limit, f.since
+"""
+
+
 async def load_waits(connection: asyncpg.Connection, window: Window) -> Waits:
     """Return the deferrals that ended in the window or last, without the overlap slots."""
-    deferrals: dict[tuple[str | None, str], list[BreakerDeferral]] = defaultdict(list)
+    deferrals: dict[tuple[str | None, str], list[DeferredRange]] = defaultdict(list)
     since = min(window.since, window.late_before) - window.late_after
     for row in await connection.fetch(_ENDED, since, MAX_ENDED):
-        deferral = BreakerDeferral(row["since"], row["until"])
+        deferral = DeferredRange(row["since"], row["until"])
         deferrals[row["tenant"], row["downstream"]].append(deferral)
     breakers = [_breaker(row) for row in await connection.fetch(_BREAKERS)]
     probed = await _load_probed(connection, breakers, window)
@@ -83,7 +109,7 @@ async def load_waits(connection: asyncpg.Connection, window: Window) -> Waits:
         lasting = breaker.deferral(window.now, is_probed=is_probed)
         if lasting is not None:
             deferrals[breaker.tenant, breaker.downstream].append(lasting)
-    return Waits(deferrals)
+    return Waits(deferrals=deferrals)
 
 
 async def load_overlaps(
@@ -92,6 +118,18 @@ async def load_overlaps(
     """Return the overlap slots of the schedules that restrict overlap and have open runs."""
     rows = await connection.fetch(_OVERLAPS, ids)
     return {row["schedule_id"]: OverlapWait(row["is_occupied"], row["free_since"]) for row in rows}
+
+
+async def load_labels(
+    connection: asyncpg.Connection, ids: Sequence[UUID]
+) -> Mapping[RunKey, LabelWait]:
+    """Return the waits of the schedules' runs that are at the front of the line of their label."""
+    return {
+        RunKey(row["scheduled_for"], row["schedule_id"]): LabelWait(
+            is_occupied=row["is_occupied"], free_since=row["free_since"]
+        )
+        for row in await connection.fetch(_LABELS, ids)
+    }
 
 
 def downstream_of_text(target: str | None) -> str:

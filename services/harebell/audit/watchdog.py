@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import aiohttp
 
 from harebell.audit.audit import ALL_SCHEDULES, Scope, run_audit
+from harebell.audit.gauges import Audited, AuditGauges, write_gauges
 from harebell.audit.model.records import LATE_AFTER
 from harebell.audit.model.report import MissedHeartbeat, Report
 from harebell.audit.store import connect_read_only
@@ -16,6 +18,7 @@ from harebell.client.connection import Connection
 from harebell.contract.errors import HarebellError, Unroutable
 from harebell.contract.events import LivenessEventData, make_event
 from harebell.contract.types import instant_text
+from harebell.domain.tenant_policy import TenantPolicies
 from harebell.messaging.event_publisher import OutgoingEvent, event_messages
 from harebell.messaging.publisher import Publisher
 
@@ -32,6 +35,7 @@ class Watchdog:
 
     The watchdog posts each result to `ping_url`.
     With `amqp_url`, the watchdog also publishes each missed heartbeat as an event of `tenant`.
+    The watchdog records each audit in `gauges`, and with `metrics_file` also in this file.
     """
 
     database_url: str
@@ -42,6 +46,9 @@ class Watchdog:
     amqp_url: str | None = None
     scope: Scope = ALL_SCHEDULES
     late_after: timedelta = LATE_AFTER
+    policies: Callable[[], TenantPolicies] | None = None  # called before each audit
+    gauges: AuditGauges | None = None
+    metrics_file: Path | None = None
 
     async def lines(self, now: Callable[[], datetime]) -> AsyncIterator[str]:
         """Yield the result of each audit and each failed notification, without end."""
@@ -49,19 +56,31 @@ class Watchdog:
             result = await self._audit(now())
             yield summary(result)
             failures = [*await self._ping(result), *await self._publish(result, now())]
-            for failure in failures:
+            for failure in [*failures, *self._record(Audited(result, now()))]:
                 yield failure
             await asyncio.sleep(self.interval.total_seconds())
 
     async def _audit(self, now: datetime) -> Report | HarebellError:
         """Return the report, or the error that prevented the audit."""
         try:
+            policies = None if self.policies is None else await asyncio.to_thread(self.policies)
             async with connect_read_only(self.database_url) as connection:
                 return await run_audit(
-                    connection, now - self.period, scope=self.scope, late_after=self.late_after
+                    connection,
+                    now - self.period,
+                    scope=self.scope,
+                    late_after=self.late_after,
+                    policies=policies,
                 )
         except HarebellError as error:
             return error
+
+    def _record(self, audited: Audited) -> list[str]:
+        """Record the audit in the gauges, and return the failure."""
+        if self.gauges is not None:
+            self.gauges.record(audited)
+        failure = write_gauges(self.metrics_file, audited) if self.metrics_file else None
+        return [] if failure is None else [failure]
 
     async def _ping(self, result: Report | HarebellError) -> list[str]:
         """Post the result, and return the failure. The monitor notices a missing ping."""

@@ -3,5 +3,6 @@
 * process              `__main__` of every service: settings, logs, signals, the event loop
 * service_context      the collaborators of every service, opened in order
 * links                faults of certificates and weak links
+* supervisor           reports to systemd: started, stopping, alive
 * health               `/livez`, `/readyz` and `/metrics`
 """

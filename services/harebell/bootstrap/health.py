@@ -4,11 +4,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
-from prometheus_client import generate_latest
+from prometheus_client import REGISTRY, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from harebell.runtime import metrics as runtime_metrics
+from harebell.runtime import spans
 
 METRICS_CONTENT_TYPE = "text/plain"
+OPENMETRICS = "application/openmetrics-text"
 
 
 class Health:
@@ -52,7 +55,16 @@ class Health:
         lines += [f"[!] {name}: {text}\n" for name, text in warnings.items()]
         return web.Response(status=status, text="".join(lines))
 
-    async def metrics(self, _: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Respond with the metrics, and with exemplars if the process traces and the reader can.
+
+        Only the format of OpenMetrics has exemplars, and it costs more than the text format.
+        """
+        if spans.current() is not None and OPENMETRICS in request.headers.get("Accept", ""):
+            return web.Response(
+                body=openmetrics.generate_latest(REGISTRY),  # type: ignore[no-untyped-call]  # its package
+                headers={"Content-Type": openmetrics.CONTENT_TYPE_LATEST},
+            )
         return web.Response(body=generate_latest(), headers={"Content-Type": METRICS_CONTENT_TYPE})
 
 

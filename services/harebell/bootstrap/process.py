@@ -5,14 +5,18 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final, TypeVar
 
 import structlog
 import uvloop
 
+from harebell.bootstrap.supervisor import STOPPING, SUPERVISOR, Supervisor
 from harebell.contract.errors import HarebellError, InvalidInput
 from harebell.contract.message import build_models
+from harebell.messaging import run_log
 from harebell.runtime import failpoint, log_config
+from harebell.runtime.otel_sdk import traced_process
 from harebell.runtime.settings import ServiceSettings
 
 USAGE_EXIT_CODE: Final = 2
@@ -33,14 +37,25 @@ def run_service(
     environ: Mapping[str, str],
 ) -> None:
     """Run a service until SIGTERM or SIGINT. Exit with 2 for bad settings, with 1 for a failure."""
-    try:
-        settings = settings_class.load(environ)
-        armed = failpoint.Failpoint.parse(settings.failpoint) if settings.failpoint else None
-    except InvalidInput as error:
-        sys.stderr.write(f"{error.field}: {error.reason}\n")
-        sys.exit(USAGE_EXIT_CODE)
+    with ExitStack() as stack:
+        try:
+            settings = settings_class.load(environ)
+            armed = failpoint.Failpoint.parse(settings.failpoint) if settings.failpoint else None
+            traced = traced_process(role, settings.instance_id, enabled=settings.otel)
+            stack.enter_context(traced)
+        except InvalidInput as error:
+            sys.stderr.write(f"{error.field}: {error.reason}\n")
+            sys.exit(USAGE_EXIT_CODE)
+        failpoint.arm(armed)
+        SUPERVISOR.set(Supervisor.of(environ))
+        _run(settings, role, serve)
+
+
+def _run(
+    settings: S, role: str, serve: Callable[[S, asyncio.Event], Coroutine[Any, Any, None]]
+) -> None:
     log_config.configure_logging(settings, role)
-    failpoint.arm(armed)
+    run_log.use(settings.run_log)
     build_models()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -50,9 +65,19 @@ def run_service(
         if sys.version_info >= (3, 12):
             loop.set_task_factory(create_eager_task)
         stop = asyncio.Event()
+        supervisor = SUPERVISOR.get()
+
+        def begin_stop() -> None:
+            supervisor.report(STOPPING)
+            stop.set()
+
         for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, stop.set)
-        await serve(settings, stop)
+            loop.add_signal_handler(name, begin_stop)
+        alive = asyncio.create_task(supervisor.report_alive())
+        try:
+            await serve(settings, stop)
+        finally:
+            alive.cancel()
 
     try:
         uvloop.run(main())

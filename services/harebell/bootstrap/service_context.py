@@ -13,6 +13,7 @@ from aio_pika.abc import AbstractConnection
 
 from harebell.bootstrap.health import Health, serve_health
 from harebell.bootstrap.links import LinkFaults, show_links
+from harebell.bootstrap.supervisor import READY, SUPERVISOR
 from harebell.client.connection import HEARTBEAT, Connection, close, connect
 from harebell.contract import __version__
 from harebell.contract.errors import Transient
@@ -161,6 +162,7 @@ async def open_service(
             health.check("broker", lambda: connection.is_open)
             health.check("database", lambda: clock.age() < MAX_CLOCK_AGE)
             log.info("service started", version=__version__)
+            SUPERVISOR.get().report(READY)
             yield context
             log.info("service stopped")
         finally:
@@ -174,7 +176,9 @@ async def open_policies(settings: ServiceSettings) -> PolicyKeeper:
     tenants then publish only to their own exchanges (decision 36).
     """
     exchanges = (ANY,) if settings.topology_mode == "declare" else ()
-    without_file = TenantPolicies.unrestricted(exchanges=exchanges)
+    without_file = TenantPolicies.unrestricted(
+        exchanges=exchanges, delayed=settings.delayed_exchanges
+    )
     return await PolicyKeeper.open(settings.tenants_file, without_file)
 
 

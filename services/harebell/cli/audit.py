@@ -3,9 +3,11 @@
 Only `harebell doctor` may use the database too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -18,8 +20,10 @@ from harebell.contract.ids import run_id
 from harebell.contract.types import instant_text
 
 if TYPE_CHECKING:
+    from harebell.audit.audit import Scope
     from harebell.audit.model.records import Finding
     from harebell.audit.model.report import Report
+    from harebell.domain.tenant_policy import TenantPolicies
 
 app = typer.Typer()
 
@@ -90,6 +94,43 @@ class AuditOptions:
             "and to URL/fail after any other audit.",
         ),
     ] = None
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--metrics-file",
+            metavar="FILE",
+            help="Write the number of findings to this file after each audit, "
+            "as gauges for the textfile collector of Prometheus' node exporter.",
+        ),
+    ] = None
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="Show the number of findings to Prometheus on this port with --watch.",
+        ),
+    ] = None
+    metrics_host: Annotated[
+        str,
+        typer.Option(
+            "--metrics-host",
+            metavar="ADDRESS",
+            help="Listen on this address with --metrics-port (default: 127.0.0.1).",
+        ),
+    ] = "127.0.0.1"
+    tenants_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--tenants-file",
+            metavar="FILE",
+            envvar="HAREBELL_TENANTS_FILE",
+            help="Read the quotas from this document of tenant policies (YAML or JSON), "
+            "so that runs above the quota runs_per_second are not late.",
+        ),
+    ] = None
     database_url: Annotated[
         str | None,
         typer.Option(
@@ -108,32 +149,82 @@ async def audit(session: Session, options: AuditOptions) -> ExitCode:
     The command only reads the database and needs neither the broker nor a service.
     """
     # The import is here, because no other command may load the driver of the database.
-    from harebell.audit import audit, store, watchdog  # noqa: PLC0415  # the reason is above
+    from harebell.audit import audit, gauges, store  # noqa: PLC0415  # the reason is above
 
     url = _database_url(options)
     tenant = session.options.tenant
     scope = audit.Scope(None if options.all_tenants else tenant, options.schedule)
     late_after = duration(options.late_after, field="late_after")
     if options.watch:
-        watched = watchdog.Watchdog(
-            database_url=url,
-            tenant=tenant,
-            period=duration(options.since, field="since"),
-            interval=duration(options.every, field="every"),
-            ping_url=options.ping_url,
-            amqp_url=session.known_amqp_url(),
-            scope=scope,
-            late_after=late_after,
-        )
-        async for line in watched.lines(session.now):
-            session.output.print_message(line)
+        await _watch(session, options, url=url, scope=scope)
+    if options.metrics_port is not None:
+        reason = "The port of the gauges needs the option --watch."
+        raise InvalidInput(reason, field="metrics_port", code="not_watching")
     since = past_time(options.since, now=session.now(), field="since")
     until = optional_past_time(options.until, now=session.now(), field="until")
+    read_policies = _policies(options)
+    policies = None if read_policies is None else read_policies()
     async with store.connect_read_only(url) as connection:
         report = await audit.run_audit(
-            connection, since, until, scope=scope, late_after=late_after, limit=options.limit
+            connection,
+            since,
+            until,
+            scope=scope,
+            late_after=late_after,
+            limit=options.limit,
+            policies=policies,
         )
+    if options.metrics_file is not None:
+        audited = gauges.Audited(report, session.now())
+        failure = gauges.write_gauges(options.metrics_file, audited)
+        if failure is not None:
+            session.output.print_message(failure)
     return _print(session, report)
+
+
+async def _watch(session: Session, options: AuditOptions, *, url: str, scope: "Scope") -> NoReturn:
+    """Repeat the audit until the command is interrupted."""
+    from harebell.audit import gauges, watchdog  # noqa: PLC0415  # as above
+
+    shown = gauges.AuditGauges()
+    watched = watchdog.Watchdog(
+        database_url=url,
+        tenant=session.options.tenant,
+        period=duration(options.since, field="since"),
+        interval=duration(options.every, field="every"),
+        ping_url=options.ping_url,
+        amqp_url=session.known_amqp_url(),
+        scope=scope,
+        late_after=duration(options.late_after, field="late_after"),
+        policies=_policies(options),
+        gauges=shown,
+        metrics_file=options.metrics_file,
+    )
+    with ExitStack() as stack:
+        if (port := options.metrics_port) is not None:
+            stack.enter_context(gauges.serve_gauges(shown, host=options.metrics_host, port=port))
+        async for line in watched.lines(session.now):
+            session.output.print_message(line)
+    raise AssertionError("The watchdog has no end.")
+
+
+def _policies(options: AuditOptions) -> "Callable[[], TenantPolicies] | None":
+    """Return the reader of the document of tenant policies, which raises `InvalidInput`."""
+    from harebell.runtime.policy_file import MAX_FILE_SIZE, parse_policies  # noqa: PLC0415  # slow, and optional
+
+    path = options.tenants_file
+    if path is None:
+        return None
+
+    def read() -> "TenantPolicies":
+        try:
+            with path.open("rb") as file:
+                return parse_policies(file.read(MAX_FILE_SIZE + 1))
+        except OSError as error:
+            reason = f"The file {path} must be readable, but reading it failed: {error.strerror}."
+            raise InvalidInput(reason, field="tenants_file", code="unreadable_file") from None
+
+    return read
 
 
 def _database_url(options: AuditOptions) -> str:

@@ -95,7 +95,7 @@ async def list_breakers(session: Session, options: BreakerListOptions) -> ExitCo
     """List the breakers that are open, half open or forced, or that closed within the last hour."""
     async with session.connect() as client:
         rows = await client.breakers(own=options.own)
-    session.output.print_rows(rows, COLUMNS)
+    session.output.print_rows(rows, COLUMNS, empty="No breaker is open, half open or forced.")
     return exit_code_of_many(done=len(rows))
 
 

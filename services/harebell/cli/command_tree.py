@@ -71,6 +71,10 @@ _SCHEDULE_COMMANDS: Final[CommandTree] = {
 _RUN_COMMANDS: Final[CommandTree] = {
     "list": CommandEntry("harebell.cli.run", "List the runs that match all filters, newest first."),
     "get": CommandEntry("harebell.cli.run", "Print one run with its attempts."),
+    "watch": CommandEntry(
+        "harebell.cli.run",
+        "Follow one run until its end, with its progress. The exit code is 1 unless it succeeds.",
+    ),
     "cancel": CommandEntry("harebell.cli.run", "Cancel a run that has not started."),
     "resolve": CommandEntry("harebell.cli.run", "Resolve an unresolved run."),
 }
@@ -145,6 +149,21 @@ _BREAKER_COMMANDS: Final[CommandTree] = {
         "Reset a forced breaker, so that the outcomes of attempts decide its state again.",
     ),
 }
+_CALENDAR_COMMANDS: Final[CommandTree] = {
+    "put": CommandEntry(
+        "harebell.cli.calendar.manage",
+        "Create or replace a calendar, and print how many schedules this changes.",
+    ),
+    "get": CommandEntry(
+        "harebell.cli.calendar.manage", "Print one calendar with its days and its weekly hours."
+    ),
+    "list": CommandEntry(
+        "harebell.cli.calendar.manage", "List the calendars of the tenant, by name."
+    ),
+    "delete": CommandEntry(
+        "harebell.cli.calendar.manage", "Delete a calendar that no schedule uses."
+    ),
+}
 _TOPOLOGY_COMMANDS: Final[CommandTree] = {
     "check": CommandEntry(
         "harebell.cli.topology",
@@ -153,6 +172,10 @@ _TOPOLOGY_COMMANDS: Final[CommandTree] = {
     "definitions": CommandEntry(
         "harebell.cli.topology",
         "Print a definitions file for RabbitMQ with the topology, the users and their permissions.",
+    ),
+    "manifests": CommandEntry(
+        "harebell.cli.topology",
+        "Print the topology as objects of RabbitMQ's operators for Kubernetes (YAML or JSON).",
     ),
 }
 _WEBHOOK_COMMANDS: Final[CommandTree] = {
@@ -166,6 +189,29 @@ _TENANT_COMMANDS: Final[CommandTree] = {
     "check": CommandEntry(
         "harebell.cli.tenants",
         "Check a document of tenant policies, and print what each tenant may use.",
+    ),
+    "usage": CommandEntry(
+        "harebell.cli.tenants",
+        "List the quotas of the tenant, their use, and what was refused within the last hour.",
+    ),
+}
+_ARCHIVE_COMMANDS: Final[CommandTree] = {
+    "list": CommandEntry("harebell.cli.archive", "List the days of an archive with their sizes."),
+    "verify": CommandEntry(
+        "harebell.cli.archive", "Compare the files of an archive with their manifests."
+    ),
+    "show": CommandEntry(
+        "harebell.cli.archive", "Print the archived runs that match all filters, with attempts."
+    ),
+}
+_IMPORT_COMMANDS: Final[CommandTree] = {
+    "celery": CommandEntry(
+        "harebell.cli.imports.celery",
+        "Write the entries of Celery beat in the form that `apply` reads (YAML, or JSON).",
+    ),
+    "crontab": CommandEntry(
+        "harebell.cli.imports.crontab",
+        "Write the lines of a crontab in the form that `apply` reads (YAML, or JSON with -o json).",
     ),
 }
 _DEV_COMMANDS: Final[CommandTree] = {
@@ -181,12 +227,23 @@ _DEV_COMMANDS: Final[CommandTree] = {
 COMMAND_TREE: Final[CommandTree] = {
     "schedule": GroupEntry("Create, read, change and trigger schedules.", _SCHEDULE_COMMANDS),
     "run": GroupEntry(
-        "List and print runs, cancel a run, resolve an unresolved run.", _RUN_COMMANDS
+        "List, print and follow runs, cancel a run, resolve an unresolved run.", _RUN_COMMANDS
     ),
     "why": _WHY,
     "dlq": GroupEntry("List, print, edit, replay and discard dead letters.", _DLQ_COMMANDS),
     "breaker": GroupEntry(
         "List, open, close and reset the circuit breakers of downstreams.", _BREAKER_COMMANDS
+    ),
+    "calendar": GroupEntry(
+        "Create, read and delete the calendars that schedules use.", _CALENDAR_COMMANDS
+    ),
+    "forecast": CommandEntry(
+        "harebell.cli.forecast.forecast",
+        "Print the number of runs in each hour, recorded and planned, as a heat map.",
+    ),
+    "top": CommandEntry(
+        "harebell.cli.top.top",
+        "Show the lanes, the lateness, the backlog, the breakers and the dead letters now.",
     ),
     "apply": CommandEntry(
         "harebell.cli.manifests.apply", "Make the schedules of one owner equal to files."
@@ -195,10 +252,15 @@ COMMAND_TREE: Final[CommandTree] = {
         "harebell.cli.manifests.export",
         "Write schedules in the form that `apply` reads (YAML, or JSON with -o json).",
     ),
+    "import": GroupEntry("Convert schedules of other programs to files.", _IMPORT_COMMANDS),
     "audit": CommandEntry("harebell.cli.audit", "Compare the required runs with the ledger."),
-    "tenants": GroupEntry("Check the document of tenant policies.", _TENANT_COMMANDS),
+    "archive": GroupEntry("List, verify and print the archive of runs.", _ARCHIVE_COMMANDS),
+    "tenants": GroupEntry(
+        "Check the document of tenant policies, and list the use of quotas.", _TENANT_COMMANDS
+    ),
     "doctor": CommandEntry(
-        "harebell.cli.doctor", "Check the links, the certificates, the clock and the topology."
+        "harebell.cli.doctor.doctor",
+        "Check the broker, the database and the services, and say how to mend each fault.",
     ),
     "topology": GroupEntry("Print the topology, or compare it with a broker.", _TOPOLOGY_COMMANDS),
     "webhook": GroupEntry("Verify signed calls and make signing keys.", _WEBHOOK_COMMANDS),

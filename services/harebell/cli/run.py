@@ -20,6 +20,7 @@ from harebell.cli.framework.options import (
     Tag,
 )
 from harebell.cli.framework.session import Session
+from harebell.cli.run_progress import follow_run
 from harebell.contract.commands import Resolution
 
 app = typer.Typer()
@@ -50,6 +51,7 @@ ATTEMPT_COLUMNS: Final = (
     "lease_holder",
 )
 CANCELLED: Final = "cancelled"
+SUCCEEDED: Final = "succeeded"
 
 RunId: TypeAlias = Annotated[
     str, typer.Argument(metavar="RUN_ID", help="Name the run (id, as `run list` prints it).")
@@ -106,6 +108,22 @@ class RunGetOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunWatchOptions:
+    """The options of `run watch`."""
+
+    run_id: RunId
+    every: Annotated[
+        float,
+        typer.Option(
+            "--every",
+            min=0.1,
+            metavar="SECONDS",
+            help="Wait this long between two queries (seconds).",
+        ),
+    ] = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunCancelOptions:
     """The options of `run cancel`."""
 
@@ -147,7 +165,7 @@ async def list_runs(session: Session, options: RunListOptions) -> ExitCode:
             limit=options.limit,
         )
         rows = [row async for row in runs]
-    session.output.print_rows(rows, COLUMNS)
+    session.output.print_rows(rows, COLUMNS, empty="No run matches.")
     return exit_code_of_many(done=len(rows))
 
 
@@ -157,6 +175,15 @@ async def get(session: Session, options: RunGetOptions) -> ExitCode:
     async with session.connect() as client:
         session.output.print_record(await client.run(options.run_id), attempts=ATTEMPT_COLUMNS)
     return ExitCode.DONE
+
+
+@command(app, "watch")
+async def watch(session: Session, options: RunWatchOptions) -> ExitCode:
+    """Follow one run until its end, with its progress. The exit code is 1 unless it succeeds."""
+    async with session.connect() as client:
+        run = await follow_run(client, options.run_id, every=options.every)
+    session.output.print_record(run, attempts=ATTEMPT_COLUMNS)
+    return ExitCode.DONE if run.state == SUCCEEDED else ExitCode.FAILED
 
 
 @command(app, "cancel")

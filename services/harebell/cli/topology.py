@@ -1,24 +1,39 @@
-"""`harebell topology`: the topology as a definitions file, or compared with a broker."""
+"""`harebell topology`: the topology for RabbitMQ and Kubernetes, or compared with a broker."""
 
 import secrets
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import orjson
 import typer
+import yaml
 
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode
+from harebell.cli.framework.options import Format
 from harebell.cli.framework.session import CLIENT_NAME, Session
 from harebell.client.connection import connect
 from harebell.contract import __version__
+from harebell.contract.errors import InvalidInput
 from harebell.contract.json_codec import decode
 from harebell.contract.message import parse
 from harebell.messaging import declare
-from harebell.messaging.topology.bus import SYSTEM, tenant_intake_queue, with_tenant_queues
+from harebell.messaging.topology.bus import (
+    SYSTEM,
+    delayed_topology,
+    tenant_dlq_queue,
+    tenant_intake_queue,
+    tenant_query_queue,
+    with_tenant_queues,
+)
+from harebell.messaging.topology.declarations import ExchangeKind
 from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
+from harebell.messaging.topology.operator_manifests import ManifestOptions, operator_manifests
+from harebell.messaging.topology.permissions import operator_user
+from harebell.runtime.policy_file import MAX_FILE_SIZE, parse_policies
 
 app = typer.Typer()
 
@@ -28,6 +43,16 @@ NO_INTAKE: Final = (
 )
 
 MAX_PASSWORD_FILE_SIZE: Final = 1024 * 1024  # bytes
+
+
+DelayedExchanges: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--delayed-exchange",
+        metavar="NAME[=TYPE]",
+        help="Add NAME for delayed messages, and NAME.due of this type (repeatable, topic).",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +76,23 @@ class DefinitionsOptions:
             "--for-tenant", metavar="NAME", help="Add a user for this tenant (repeatable)."
         ),
     ] = None
+    tenants_file: Annotated[
+        typer.FileBinaryRead | None,
+        typer.Option(
+            "--tenants-file",
+            metavar="FILE|-",
+            help="Bound intake queues by queued_bytes of this document, and add query queues.",
+        ),
+    ] = None
+    delayed_exchanges: DelayedExchanges = None
+    operators: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--operator",
+            metavar="NAME",
+            help="Add the user harebell_operator_NAME for this person (repeatable).",
+        ),
+    ] = None
     passwords: Annotated[
         typer.FileBinaryRead | None,
         typer.Option(
@@ -59,6 +101,27 @@ class DefinitionsOptions:
             help="Read the password of each user (JSON object) and print salted hashes.",
         ),
     ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestsOptions(DefinitionsOptions):
+    """The options of `topology manifests`."""
+
+    cluster: Annotated[
+        str, typer.Option("--cluster", metavar="NAME", help="Refer to this RabbitmqCluster.")
+    ] = "rabbitmq"
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            metavar="NAME",
+            help="Write this namespace into each object (default: none).",
+        ),
+    ] = None
+    has_cluster: Annotated[
+        bool,
+        typer.Option("--with-cluster", help="Also print an example of the RabbitmqCluster."),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +136,18 @@ class TopologyCheckOptions:
             help="Check the intake queue of this tenant and its consumer (repeatable).",
         ),
     ] = None
+    delayed_exchanges: DelayedExchanges = None
 
 
 @command(app, "check")
 async def check(session: Session, options: TopologyCheckOptions) -> ExitCode:
     """Print each part of the topology that the broker lacks or has differently."""
-    tenants = parse(InstallationOptions, {"tenants": options.tenants or ()}).tenants
-    problems = await _find_problems(session.amqp_url, tenants)
+    fields = {
+        "tenants": options.tenants or (),
+        "delayed_exchanges": _delayed(options.delayed_exchanges),
+    }
+    installation = parse(InstallationOptions, fields)
+    problems = await _find_problems(session.amqp_url, installation)
     session.output.print_rows([{"problem": problem} for problem in problems], ("problem",))
     if problems:
         session.output.print_message(
@@ -93,34 +161,109 @@ async def check(session: Session, options: TopologyCheckOptions) -> ExitCode:
 @command(app, "definitions")
 async def print_definitions(session: Session, options: DefinitionsOptions) -> ExitCode:
     """Print a definitions file for RabbitMQ with the topology, the users and their permissions."""
+    installation = parse(InstallationOptions, _installation(options))
+    definitions = definitions_file(installation, secrets.token_bytes)
+    _name_settings(session, installation)
+    typer.echo(orjson.dumps(definitions, option=orjson.OPT_INDENT_2).decode())
+    return ExitCode.DONE
+
+
+@command(app, "manifests")
+async def print_manifests(session: Session, options: ManifestsOptions) -> ExitCode:
+    """Print the topology as objects of RabbitMQ's operators for Kubernetes (YAML or JSON)."""
+    more = {
+        "cluster": options.cluster,
+        "namespace": options.namespace,
+        "has_cluster": options.has_cluster,
+    }
+    installation = parse(ManifestOptions, _installation(options) | more)
+    objects = operator_manifests(installation, secrets.token_bytes)
+    _name_settings(session, installation)
+    if session.options.output is Format.JSON:
+        items = {"apiVersion": "v1", "kind": "List", "items": objects}
+        typer.echo(orjson.dumps(items, option=orjson.OPT_INDENT_2).decode())
+    else:
+        is_unicode = not sys.stdout.isatty()  # a virtual host may have any characters
+        typer.echo(
+            yaml.safe_dump_all(
+                objects, explicit_start=True, sort_keys=False, allow_unicode=is_unicode
+            ),
+            nl=False,
+        )
+    return ExitCode.DONE
+
+
+def _installation(options: DefinitionsOptions) -> dict[str, Any]:
+    """Return the options as fields of `InstallationOptions`, with the passwords of the file."""
     passwords = (
         {} if options.passwords is None else decode(options.passwords.read(MAX_PASSWORD_FILE_SIZE))
     )
-    installation = parse(
-        InstallationOptions,
-        {
-            "vhost": options.vhost,
-            "pools": options.pools or (),
-            "tenants": options.tenants or (),
-            "passwords": passwords,
-        },
-    )
-    definitions = definitions_file(installation, secrets.token_bytes)
+    return {
+        "vhost": options.vhost,
+        "pools": options.pools or (),
+        "tenants": options.tenants or (),
+        "operators": options.operators or (),
+        "delayed_exchanges": _delayed(options.delayed_exchanges),
+        **_of_document(options),
+        "passwords": passwords,
+    }
+
+
+def _delayed(options: Sequence[str] | None) -> dict[str, str]:
+    """Return the type of the due exchange of each exchange. Raise `InvalidInput` for a repeat."""
+    types: dict[str, str] = {}
+    for option in options or ():
+        name, _, kind = option.partition("=")
+        if name in types:
+            reason = f"The exchange {name!r} must have one type, so name the exchange once."
+            raise InvalidInput(reason, field="delayed_exchanges", code="invalid_exchange")
+        types[name] = kind or ExchangeKind.TOPIC
+    return types
+
+
+def _name_settings(session: Session, installation: InstallationOptions) -> None:
+    """Name the settings of the services, which must name the tenants and the operators too."""
     if installation.tenants:
         session.output.print_message(
             "Intake finds the queues of the tenants that HAREBELL_TENANTS_FILE or "
             f"HAREBELL_INTAKE_TENANTS={','.join(installation.tenants)} names."
         )
-    typer.echo(orjson.dumps(definitions, option=orjson.OPT_INDENT_2).decode())
-    return ExitCode.DONE
+    if installation.operators:
+        logins = [operator_user(name).name for name in installation.operators]
+        session.output.print_message(
+            f"The services accept these people with HAREBELL_OPERATORS={','.join(logins)}."
+        )
 
 
-async def _find_problems(url: str, tenants: Sequence[str]) -> list[str]:
+def _of_document(options: DefinitionsOptions) -> dict[str, Any]:
+    """Return the quota of each tenant of the options, and the tenants that the document names.
+
+    Intake finds the queues of the named tenants without a query, so these have a query queue.
+    Raise `InvalidInput` for a bad document.
+    """
+    if options.tenants_file is None:
+        return {}
+    policies = parse_policies(options.tenants_file.read(MAX_FILE_SIZE + 1))
+    tenants = options.tenants or ()
+    return {
+        "queued_bytes": {each: policies.of(each).quotas.queued_bytes for each in tenants},
+        "query_tenants": [each for each in tenants if each in policies.tenants],
+    }
+
+
+async def _find_problems(url: str, installation: InstallationOptions) -> list[str]:
+    tenants = installation.tenants
+    topology = with_tenant_queues(SYSTEM, tenants)
+    topology += delayed_topology(installation.delayed_exchanges)
     properties = {"service": CLIENT_NAME, "version": __version__}
     name = f"{CLIENT_NAME}@{socket.gethostname()}"
     connection = await connect(url, name=name, properties=properties)
     async with connection:
-        problems = await declare.find_differences(connection, with_tenant_queues(SYSTEM, tenants))
-        queues = [tenant_intake_queue(tenant).name for tenant in tenants]
+        problems = await declare.find_differences(connection, topology)
+        queues = [
+            make(tenant).name
+            for make in (tenant_intake_queue, tenant_query_queue, tenant_dlq_queue)
+            for tenant in tenants
+        ]
         missing = await declare.find_unconsumed(connection, queues)
         return problems + [f"{queue}: {NO_INTAKE}" for queue in missing]

@@ -10,7 +10,7 @@ from harebell.cli.arguments.values import optional_past_time
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode
 from harebell.cli.framework.session import Session
-from harebell.cli.run import ATTEMPT_COLUMNS
+from harebell.cli.run import ATTEMPT_COLUMNS, COLUMNS
 
 app = typer.Typer()
 
@@ -36,5 +36,5 @@ async def why(session: Session, options: WhyOptions) -> ExitCode:
     ref = options.ref
     async with session.connect() as client:
         explanation = await client.why(**ref, at=at)
-    session.output.print_record(explanation, attempts=ATTEMPT_COLUMNS)
+    session.output.print_record(explanation, run=COLUMNS, attempts=ATTEMPT_COLUMNS)
     return ExitCode.DONE

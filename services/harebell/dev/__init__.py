@@ -16,5 +16,6 @@
 * status               the output of `harebell dev status`
 * logs                 log files
 * errors               the errors of the stack
+* compose_credentials  the passwords of the stack of compose/compose.yaml
 * demo                 `make demo`
 """

@@ -7,8 +7,12 @@
 #                          replaces
 #   bootstrap.sh tests     also install the packages for tests: prometheus with promtool for the
 #                          alert rules, faketime for the clock of a service, debootstrap for other
-#                          RabbitMQ versions, chromium for the management UI, nodejs and npm
-#                          for a receiver of signed calls
+#                          RabbitMQ versions, docker.io and iptables for the stack of containers,
+#                          chromium for the management UI, nodejs and npm for a receiver of signed
+#                          calls, debhelper, lintian, mmdebstrap and systemd-container for the
+#                          Debian package, pgbouncer, and Go and Java with their AMQP clients for
+#                          the examples of the guides
+#   bootstrap.sh package   also install debhelper, which `make deb` needs
 #   bootstrap.sh peers     install the servers and the packages for `make bench PEERS=1`
 #
 # At a terminal, the script waits for permission unless YES=1. The script never starts a system service.
@@ -44,7 +48,13 @@ has() {
 
 missing_packages() {
     [ -n "$python" ] || [ -x .venv/bin/python ] || echo python3-venv
-    [ -n "$1" ] || return 0
+    case $1 in
+    '') return 0 ;;
+    package)
+        has dh || echo debhelper
+        return 0
+        ;;
+    esac
     has amqp-publish || echo amqp-tools
     [ -n "${HAREBELL_AMQP_URL:-}" ] || has rabbitmq-server || echo rabbitmq-server
     [ -n "${HAREBELL_DATABASE_URL:-}" ] || has initdb || echo postgresql
@@ -53,9 +63,22 @@ missing_packages() {
         has promtool || echo prometheus
         has faketime || echo faketime
         has debootstrap || echo debootstrap
+        has dockerd || echo docker.io
+        has iptables || echo iptables
+        has pgbouncer || echo pgbouncer
         has chromium || echo chromium
         has node || echo nodejs
         has npm || echo npm
+        has dh || echo debhelper
+        has lintian || echo lintian
+        has mmdebstrap || echo mmdebstrap
+        has systemd-nspawn || echo systemd-container
+        has go || echo golang-go
+        has javac || echo default-jdk-headless
+        [ -e /usr/share/gocode/src/github.com/rabbitmq/amqp091-go ] ||
+            echo golang-github-rabbitmq-amqp091-go-dev
+        [ -e /usr/share/java/amqp-client.jar ] || echo librabbitmq-client-java
+        [ -e /usr/share/java/slf4j-nop.jar ] || echo libslf4j-java
         ;;
     peers)
         has redis-server || echo redis-server

@@ -37,6 +37,7 @@ from harebell.dlq_inspector.model.results import ResultStatus, discard_results, 
 from harebell.dlq_inspector.replay import ReplayRequest, Results, start_replays
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.store import dead_letters, groups
+from harebell.messaging import run_log
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
@@ -118,12 +119,16 @@ class DeadLetterCommandHandler:
     async def _replay(
         self, commands: AcceptedCommands, command: DeadLetterReplay
     ) -> DeadLetterResponse:
-        request = ReplayRequest(tenant=commands.tenant, actor=commands.actor, note=command.note)
+        request = ReplayRequest(
+            tenant=commands.tenant, actor=commands.actor, note=command.note, trace=commands.trace
+        )
         async with publishing_transaction(self._pool, self._publisher, self._clock) as transaction:
             results, tickets = await start_replays(transaction.connection, request, command.ids)
-            await transaction.publish(map(TicketHeader.of, tickets))
+            headers = list(map(TicketHeader.of, tickets))
+            await transaction.publish(headers)
             await failpoint.reach("dlq_inspector.before_commit")
         metrics.REPLAYED_RUNS.inc(list(results.values()).count(ResultStatus.REPLAYED))
+        run_log.log_staged(headers)
         return _response(commands, command.note, results)
 
     async def _discard(

@@ -1,6 +1,6 @@
 """Replays: the next execution of dead runs, at most once for each dead letter."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
@@ -23,6 +23,7 @@ class ReplayRequest:
     actor: str | None
     note: str | None
     pool: str | None = None  # replaces the pool of the runs
+    trace: Mapping[str, str] | None = None  # the JSON of the `TraceOrigin` of the command
 
 
 async def start_replays(
@@ -37,7 +38,7 @@ async def start_replays(
     locked = await dead_letters.lock_dead_letters(connection, request.tenant, requested)
     replayable = [each for each in locked.values() if each.is_replayable]
     staged = await dead_letters.stage_replays(
-        connection, request.tenant, replayable, pool=request.pool
+        connection, request.tenant, replayable, pool=request.pool, trace=request.trace
     )
     await dead_letters.record_replays(
         connection, request.tenant, staged, actor=request.actor, note=request.note

@@ -1,7 +1,7 @@
 """The process of the dlq_inspector: its consumers, its background loops and its replies."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -26,12 +26,14 @@ from harebell.dlq_inspector.webhook import AlertSigner, Webhook
 from harebell.domain.reply_queue import can_reply_to
 from harebell.domain.sender import IdentityMode
 from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
-from harebell.messaging.consumer import Consumer, OrderedWorker
+from harebell.messaging.consumer import Consumer, OptionalQueues, OrderedWorker, Worker
+from harebell.messaging.credits import granting_credits, tenant_of
+from harebell.messaging.fair_worker import FairConcurrentWorker
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.replies import reply, send_reply
 from harebell.messaging.sender_check import SenderCheck, is_foreign
-from harebell.messaging.topology.bus import ALERT, DEAD_LETTERS, DLQ
+from harebell.messaging.topology.bus import ALERT, DEAD_LETTERS, DLQ, tenant_dlq_queue
 from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import DlqInspectorSettings
 from harebell.runtime.signing_keys import SigningKeys
@@ -39,7 +41,11 @@ from harebell.runtime.signing_keys import SigningKeys
 ROLE: Final = "dlq_inspector"
 MAX_INGEST_BATCH: Final = 100  # messages of one transaction; the broker bounds their sizes
 GATHER_TIME: Final = 0.02  # seconds in which further messages may join a batch
-REQUEST_PREFETCH: Final = 20
+# The windows of three tenants with commands of 300 bytes, or one command of each tenant.
+REQUEST_PREFETCH: Final = 500
+QUERY_PREFETCH: Final = 20  # unacknowledged queries of each tenant's queue
+MAX_CONCURRENT_REQUESTS: Final = 4  # of different tenants; each needs a database connection
+ALERT_PREFETCH: Final = 20
 
 _ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
 
@@ -69,10 +75,10 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
         webhook = _webhook(context, settings)
         consumers = [
             _ingest_consumer(context, ingester),
-            _single_consumer(context, DLQ.name, requests.handle),
+            _request_consumer(context, granting_credits(requests.handle, publisher)),
         ]
         if webhook is not None:
-            consumers.append(_single_consumer(context, ALERT.name, webhook.store))
+            consumers.append(_alert_consumer(context, webhook.store))
         await run_until(
             stop,
             consuming=[consumer.run(stop) for consumer in consumers],
@@ -109,22 +115,65 @@ def _webhook(context: ServiceContext, settings: DlqInspectorSettings) -> Webhook
     return Webhook(settings.alert_webhook_url.get_secret_value(), context.pool, signer)
 
 
-def _single_consumer(context: ServiceContext, queue: str, handle: BatchHandler) -> Consumer:
+def _request_consumer(context: ServiceContext, handle: BatchHandler) -> Consumer:
+    """Return the consumer that serves the tenants in turn, and the requests of each in order."""
+
     # one delivery per batch, because a retried command must not repeat the commands next to it
+    async def handle_one(delivery: Delivery) -> Outcome:
+        return (await handle([delivery]))[0]
+
+    worker = partial(
+        FairConcurrentWorker,
+        handle_one,
+        context.acknowledger,
+        limit=MAX_CONCURRENT_REQUESTS,
+        limit_of=lambda _: 1,
+        flow_of=requesting_tenant,
+    )
+    # Only a broker with the definitions file has queues of tenants.
+    optional = OptionalQueues(
+        names=lambda: [tenant_dlq_queue(each).name for each in context.policies.current.tenants],
+        prefetch=QUERY_PREFETCH,
+    )
+    return _consumer(
+        context,
+        DLQ.name,
+        worker,
+        prefetch=REQUEST_PREFETCH,
+        optional=optional if context.settings.topology_mode == "check" else None,
+    )
+
+
+def _alert_consumer(context: ServiceContext, handle: BatchHandler) -> Consumer:
     worker = partial(OrderedWorker, handle, context.acknowledger, limit=1, gather_time=0)
-    return _consumer(context, queue, worker, prefetch=REQUEST_PREFETCH)
+    return _consumer(context, ALERT.name, worker, prefetch=ALERT_PREFETCH)
 
 
 def _consumer(
-    context: ServiceContext, queue: str, make_worker: partial[OrderedWorker], *, prefetch: int
+    context: ServiceContext,
+    queue: str,
+    make_worker: Callable[[], Worker],
+    *,
+    prefetch: int,
+    optional: OptionalQueues | None = None,
 ) -> Consumer:
-    consumer = Consumer(queue, context.connect, make_worker, prefetch=prefetch)
+    consumer = Consumer(queue, context.connect, make_worker, prefetch=prefetch, optional=optional)
     context.health.check(queue, lambda: consumer.is_consuming)
     return consumer
 
 
+def requesting_tenant(delivery: Delivery) -> str:
+    """Return the tenant of a query or of a command with a credit, or else an empty text."""
+    if delivery.message.exchange == amqp_names.CHANGES:
+        return tenant_of(delivery)
+    return delivery.routing_key.partition(".")[0]
+
+
 class RequestHandler:
-    """The handler of the queue `harebell.dlq`, which contains accepted commands and queries."""
+    """The handler of the queue `harebell.dlq` and of the queues of tenants beside it.
+
+    `harebell.dlq` contains accepted commands and queries, and the others contain only queries.
+    """
 
     def __init__(
         self,

@@ -27,6 +27,7 @@ from harebell.dlq_inspector.store import alert_posts
 from harebell.domain.webhook_signature import MessageSigner, message_id_of
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.runtime.clock import Clock, monotonic
+from harebell.runtime.event_wait import wait_until_set
 from harebell.runtime.signing_keys import SigningKeys
 from harebell.storage.engine import translate_db_errors
 
@@ -124,9 +125,7 @@ class Webhook:
                     pass
             except Transient as error:
                 log.warning("alert delivery failed", reason=error.reason)
-            try:
-                await asyncio.wait_for(self._stored.wait(), POLL_INTERVAL)
-            except TimeoutError:
+            if not await wait_until_set(self._stored, POLL_INTERVAL):
                 continue
 
     async def _post_next(self) -> bool:

@@ -4,24 +4,35 @@
 * schedule_status      the state of a schedule as users see it, its result and its counts
 * cron                 cron expressions in their time zones
 * recurrence           the next scheduled time of a version
+* calendars            decisions of calendars about scheduled times, days and starts
+* moved_times          times that calendars move to another day
+* pinned_calendars     the rule of the calendars that a version contains
 * validation           checks of `when` beyond its shape
+* calendar_check       checks of calendars and of the calendars of a schedule
 * default_schedule     the timing of schedules without `when`
 * planner              the runs to stage
 * versions             versions and the time in which each is in force
+* timetables           the due times of versions, computed once for many schedules
+* planned_times        the times that a schedule requires and that have no run yet
 * preview              the next runs of a schedule, with notes
 * overlap              the policy for runs of one schedule at the same time
+* concurrency          runs of one label at once, and the line of the waiting ones
 * rate_limit           reservations and starts under a rate limit
 * start_rank           the order in which due runs start
 * retry                the next step after a failed attempt
+* trace_relation       the relation of an attempt to the trace of its command
 * time_text            times in sentences for people
 * reason_text          the text of each reason
 * sender               the sender of a command or a query, and the codes of its refusal
 * reply_queue          the queues to which replies may go
 * event_budget         the number of rejection events that a tenant may cause
+* progress             the age of a report of progress, and the limit of its events
+* fencing_token        the epoch of the database above the sequence number of a claim
 * webhook_signature    keys, signatures and verification of Standard Webhooks
 * url_policy           the addresses that HTTP targets may reach
 * literal_secrets      secrets in targets: refused values, warnings and policies
 * tenant_policy        the tenant policies of an installation
+* usage_counts         the counts of what tenants did and of what was refused
 * target_check         the rules of the tenant policy for pools, priorities and targets
 * page_cursor          the position of a page in a list
 """

@@ -12,6 +12,8 @@ from harebell.contract.policy import CatchUpMode
 from harebell.contract.schedule import SchedulingPolicy
 from harebell.contract.types import truncate_ms
 from harebell.contract.when import Recurring
+from harebell.domain.calendars import Calendar, blackout_at, end_of_blackout
+from harebell.domain.pinned_calendars import blackouts_of
 from harebell.domain.recurrence import RESOLUTION, AfterCompletion, Once, Recurrence, is_sequential
 from harebell.domain.run_states import NewRun, Placement, Reason, SkippedRange
 
@@ -35,6 +37,45 @@ class PlanningResult(NamedTuple):
     already_staged: tuple[datetime, ...] = ()
 
 
+class StartDelays(NamedTuple):
+    """The delays between the scheduled time of a run and its due time: the jitter, then blackouts.
+
+    A tuple, because each pass creates one for each schedule (decision 20).
+    """
+
+    jitter: timedelta | None
+    blackouts: tuple[Calendar, ...]
+
+    @staticmethod
+    def of(policy: SchedulingPolicy) -> "StartDelays":
+        return StartDelays(policy.when.jitter, blackouts_of(policy))
+
+    @property
+    def can_delay(self) -> bool:
+        return bool(self.jitter or self.blackouts)
+
+    def due_time(self, key: RunKey) -> datetime:
+        """Return the due time, which is the same on every call."""
+        return self.hold_back(self.with_jitter(key))
+
+    def with_jitter(self, key: RunKey) -> datetime:
+        """Return the scheduled time plus the jitter."""
+        if not self.jitter:
+            return key.scheduled_for
+        return truncate_ms(key.scheduled_for + self.jitter * _jitter_fraction(key))
+
+    def hold_back(self, start: datetime) -> datetime:
+        """Return a start, or the end of the blackouts that hold it back."""
+        return end_of_blackout(self.blackouts, start) if self.blackouts else start
+
+    def blackout_of(self, key: RunKey) -> str | None:
+        """Return the name of the calendar that holds back the start of a run, or None."""
+        if not self.blackouts:
+            return None
+        holding = blackout_at(self.blackouts, self.with_jitter(key))
+        return None if holding is None else holding.name
+
+
 def plan(
     recurrence: Recurrence,
     policy: SchedulingPolicy,
@@ -55,6 +96,7 @@ def plan(
     `skipped_times` contains the times that a user skipped.
     `open_runs` contains the times that have a run already.
     """
+    delays = StartDelays.of(policy)
     all_times = _times_between(recurrence, cursor, until)
     times = [each for each in all_times if each not in skipped_times]
     missed = _missed(recurrence, times, now)
@@ -62,7 +104,8 @@ def plan(
     has_more_missed = not current and len(all_times) == MAX_STEPS
     caught_up, dropped, decided_until = _catch_up(policy, missed, now, has_more=has_more_missed)
     candidates = [
-        new_run(policy, RunKey(each, schedule_id), placement) for each in (*caught_up, *current)
+        _new_run(policy, delays, RunKey(each, schedule_id), placement)
+        for each in (*caught_up, *current)
     ]
     in_time, expired = _split_expired(candidates, now)
     passed_until = decided_until if has_more_missed and missed else max([cursor, *all_times[-1:]])
@@ -100,11 +143,12 @@ def catch_up(
     now: datetime,
 ) -> tuple[list[NewRun], list[SkippedRange]]:
     """Apply the catch-up policy to times that no recurrence returns again."""
+    delays = StartDelays.of(policy)
     ordered = sorted(times)
     missed = [each for each in ordered if now - each > MISSED_AFTER]
     caught_up, dropped, _ = _catch_up(policy, missed, now, has_more=False)
     candidates = [
-        new_run(policy, RunKey(each, schedule_id), placement)
+        _new_run(policy, delays, RunKey(each, schedule_id), placement)
         for each in (*caught_up, *ordered[len(missed) :])
     ]
     in_time, expired = _split_expired(candidates, now)
@@ -233,16 +277,14 @@ def _skipped_range(
 
 
 def new_run(policy: SchedulingPolicy, key: RunKey, placement: Placement) -> NewRun:
-    """Return the run of one scheduled time. Jitter delays its due time and not its key."""
-    return NewRun(key, placement, due_time(policy, key), expiry_time(policy, key))
+    """Return the run of one scheduled time. Delays change its due time and not its key."""
+    return _new_run(policy, StartDelays.of(policy), key, placement)
 
 
-def due_time(policy: SchedulingPolicy, key: RunKey) -> datetime:
-    """Return the scheduled time plus the jitter, which is the same on every call."""
-    jitter = policy.when.jitter
-    if not jitter:
-        return key.scheduled_for
-    return truncate_ms(key.scheduled_for + jitter * _jitter_fraction(key))
+def _new_run(
+    policy: SchedulingPolicy, delays: StartDelays, key: RunKey, placement: Placement
+) -> NewRun:
+    return NewRun(key, placement, delays.due_time(key), expiry_time(policy, key))
 
 
 def expiry_time(policy: SchedulingPolicy, key: RunKey) -> datetime | None:

@@ -4,28 +4,33 @@ A property test compares the runs with those of `planner.plan`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from harebell.contract.ids import RunKey
-from harebell.contract.types import duration_text
+from harebell.contract.types import duration_text, instant_text
 from harebell.contract.views import UpcomingRunNote, UpcomingRunView
 from harebell.contract.when import Every
+from harebell.domain.cron import Cron
 from harebell.domain.cron.dst_notes import DstNote, MovedTime, RepeatedTime, dst_note
-from harebell.domain.planner import due_time
+from harebell.domain.cron.parser import open_steps
+from harebell.domain.planner import StartDelays
 from harebell.domain.recurrence import (
     RESOLUTION,
     AfterCompletion,
     AnyOfRecurrence,
+    CalendarRecurrence,
     CronRecurrence,
     Recurrence,
     is_sequential,
     phase_of,
+    recurs_at,
 )
 from harebell.domain.versions import VersionWindow
 
+_MANY: Final = 3  # names, which commas separate
 _LOCAL_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
 
 
@@ -38,6 +43,9 @@ class NoteKind(StrEnum):
     PHASE = "phase"
     SKIPPED = "skipped"
     SEQUENTIAL = "sequential"
+    STEP = "step"
+    CALENDAR = "calendar"
+    BLACKOUT = "blackout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,10 @@ class PreviewNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpcomingRun:
-    """A scheduled time, in UTC and in the time zone of the schedule. `due_at` includes jitter."""
+    """A scheduled time, in UTC and in the time zone of the schedule.
+
+    `due_at` includes the jitter and the blackouts.
+    """
 
     at: datetime
     local: datetime
@@ -88,8 +99,58 @@ def upcoming_runs(
         window = each.continuing(previous)
         times = window.next_times(after, count - len(runs), skipped_times)
         previous = window.with_dispatched(times, skipped_times)
-        runs += [describe_run(window, time, skipped_times) for time in times]
+        starts = [max(after, window.start), *times]
+        runs += [
+            _with_excluded(describe_run(window, time, skipped_times), window, since=start)
+            for start, time in zip(starts, times, strict=False)
+        ]
     return runs
+
+
+def _with_excluded(run: UpcomingRun, window: VersionWindow, *, since: datetime) -> UpcomingRun:
+    """Return the run with a note about a time between `since` and the run that is excluded."""
+    recurrence = window.recurrence
+    if not isinstance(recurrence, CalendarRecurrence):
+        return run
+    excluded = recurrence.first_excluded(since, run.at)
+    if excluded is None or recurrence.rule.open_day is not None:
+        return run
+    at, calendar = excluded
+    text = f"The calendar {calendar} excludes {instant_text(at)}, so this is the next run."
+    return replace(run, notes=(*run.notes, PreviewNote(NoteKind.CALENDAR, text)))
+
+
+def calendar_notes(window: VersionWindow, time: datetime) -> Iterator[PreviewNote]:
+    """Yield the open day of `time`, and each excluded time that a calendar moves to `time`."""
+    if isinstance(window.recurrence, CalendarRecurrence):
+        rule = window.recurrence.rule
+        if rule.open_day is not None:
+            text = f"The day is {open_day_text(rule.open_day, rule.names)}."
+            yield PreviewNote(NoteKind.CALENDAR, text)
+        for at, calendar in window.recurrence.times_moved_to(time):
+            text = (
+                f"The calendar {calendar} excludes {instant_text(at)}, and its run moves to "
+                "this time."
+            )
+            yield PreviewNote(NoteKind.CALENDAR, text)
+
+
+def blackout_notes(window: VersionWindow, time: datetime) -> Iterator[PreviewNote]:
+    """Yield the calendar that holds back the start of the run of `time`, with its end."""
+    delays, key = StartDelays.of(window.policy), RunKey(time, window.schedule_id)
+    calendar = delays.blackout_of(key)
+    if calendar is not None:
+        end = instant_text(delays.due_time(key))
+        text = f"The blackout by the calendar {calendar} holds back the start until {end}."
+        yield PreviewNote(NoteKind.BLACKOUT, text)
+
+
+def open_day_text(number: int, calendars: Sequence[str]) -> str:
+    """Return the words for an open day of a month and the calendars that decide it."""
+    count = abs(number)
+    position = f"open day {count}" if number > 0 else f"open day {count} from the end"
+    names = " and ".join(calendars) if len(calendars) < _MANY else ", ".join(calendars)
+    return f"{position} of its month by {names}"
 
 
 def describe_run(
@@ -99,7 +160,7 @@ def describe_run(
     return UpcomingRun(
         at=time,
         local=time.astimezone(window.timezone),
-        due_at=due_time(window.policy, RunKey(time, window.schedule_id)),
+        due_at=StartDelays.of(window.policy).due_time(RunKey(time, window.schedule_id)),
         notes=tuple(_notes(window, time, skipped_times)),
     )
 
@@ -109,13 +170,16 @@ def _notes(
 ) -> Iterator[PreviewNote]:
     if time in skipped_times:
         yield PreviewNote(NoteKind.SKIPPED, "A person skipped this time, so no run starts.")
+    yield from calendar_notes(window, time)
     for each in _dst_notes(window.recurrence, time):
         yield _note_of_clock_change(each)
+    yield from _step_notes(window.recurrence, time)
     yield from _phase_notes(window)
     jitter = window.policy.when.jitter
     if jitter is not None and jitter > timedelta(0):
         text = f"The jitter delays the start by at most {duration_text(jitter)}."
         yield PreviewNote(NoteKind.JITTER, text)
+    yield from blackout_notes(window, time)
     if isinstance(window.recurrence, AfterCompletion):
         text = "The end of the previous run moves this time."
         yield PreviewNote(NoteKind.SEQUENTIAL, text)
@@ -135,15 +199,32 @@ def _phase_notes(window: VersionWindow) -> Iterator[PreviewNote]:
         yield PreviewNote(NoteKind.PHASE, text)
 
 
+def _step_notes(recurrence: Recurrence, time: datetime) -> Iterator[PreviewNote]:
+    for cron in _crons_at(recurrence, time):
+        for step in open_steps(cron.expression):
+            text = f"The part {step.written} of the {step.field} means {step.meaning}."
+            yield PreviewNote(NoteKind.STEP, text)
+
+
 def _dst_notes(recurrence: Recurrence, time: datetime) -> Iterator[DstNote]:
-    if isinstance(recurrence, AnyOfRecurrence):
-        for member in recurrence.members:
-            if member.next_after(time - RESOLUTION) == time:
-                yield from _dst_notes(member, time)
-    elif isinstance(recurrence, CronRecurrence):
-        note = dst_note(recurrence.cron, time)
+    if isinstance(recurrence, CalendarRecurrence) and not recurs_at(recurrence.base, time):
+        return
+    for cron in _crons_at(recurrence, time):
+        note = dst_note(cron, time)
         if note is not None:
             yield note
+
+
+def _crons_at(recurrence: Recurrence, time: datetime) -> Iterator[Cron]:
+    """Yield each cron expression of the recurrence that has the scheduled time `time`."""
+    if isinstance(recurrence, CalendarRecurrence):
+        yield from _crons_at(recurrence.base, time)
+    elif isinstance(recurrence, AnyOfRecurrence):
+        for member in recurrence.members:
+            if member.next_after(time - RESOLUTION) == time:
+                yield from _crons_at(member, time)
+    elif isinstance(recurrence, CronRecurrence):
+        yield recurrence.cron
 
 
 def _note_of_clock_change(note: DstNote) -> PreviewNote:

@@ -17,7 +17,9 @@ REASON_TEXT: Final[dict[Reason, str]] = {
     Reason.MANUAL: "A person removed this scheduled time.",
     Reason.OVERLAP: "Another run of the schedule was unfinished.",
     Reason.WAITING_FOR_OVERLAP: "The run waits until another run of the schedule has ended.",
+    Reason.WAITING_FOR_LABEL: "The run waits until a run with the same label has ended.",
     Reason.RATE_LIMITED: "The rate limit allows no further start now. The run waits.",
+    Reason.BLACKOUT: "A blackout holds back the start. The run waits for its end.",
     Reason.REPLACED: "A newer run of the schedule replaced this run.",
 }
 

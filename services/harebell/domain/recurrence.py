@@ -8,12 +8,25 @@ from typing import Final, TypeAlias, assert_never
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from harebell.contract.policy import OnExcluded
 from harebell.contract.schedule import SchedulingPolicy
 from harebell.contract.types import EARLIEST, truncate_ms
 from harebell.contract.when import After, AnyOf, At, CronRule, Every, Now, Recurring, When
+from harebell.domain.calendars import (
+    CalendarRule,
+    ExcludedTime,
+    KeptTime,
+    ShiftedTime,
+    decide_time,
+    is_on_open_day,
+    next_open_day,
+)
 from harebell.domain.cron import Cron
 from harebell.domain.cron.timezones import load_timezone
+from harebell.domain.moved_times import next_time_with_moves, times_moved_to
+from harebell.domain.pinned_calendars import calendar_rule
 
+MAX_CALENDAR_STEPS: Final = 500  # excluded periods examined in one search for an open time
 RESOLUTION: Final = timedelta(milliseconds=1)  # of scheduled times
 
 
@@ -80,7 +93,63 @@ class AnyOfRecurrence:
         return _until(min((time for time in times if time is not None), default=None), self.end)
 
 
-Recurrence: TypeAlias = Once | FixedInterval | CronRecurrence | AfterCompletion | AnyOfRecurrence
+@dataclass(frozen=True, slots=True)
+class CalendarRecurrence:
+    """The times of another recurrence that no calendar excludes, and the moved times.
+
+    `zone` is the time zone of the schedule, in which a moved time keeps its local time.
+    """
+
+    base: "Recurrence"
+    rule: CalendarRule
+    zone: ZoneInfo
+
+    def next_after(self, after: datetime) -> datetime | None:
+        """Return the next open time, or None after `MAX_CALENDAR_STEPS` excluded periods."""
+        if self.rule.on_excluded is not OnExcluded.SKIP:
+            return next_time_with_moves(self.base, self.rule, after, zone=self.zone)
+        cursor: datetime | None = after
+        for _ in range(MAX_CALENDAR_STEPS):
+            time = None if cursor is None else self.base.next_after(cursor)
+            if time is None:
+                return None
+            if not is_on_open_day(self.rule, time, self.zone):
+                opening = next_open_day(self.rule, time, self.zone)
+            elif self.rule.excluding(time) is None:
+                return time
+            else:
+                opening = self.rule.next_opening(time)
+            cursor = None if opening is None else opening - RESOLUTION
+        return None
+
+    def exclusion_at(self, time: datetime) -> ShiftedTime | ExcludedTime | None:
+        """Return the decision about an excluded time of the other recurrence, or else None."""
+        if self.rule.excluding(time) is None or not recurs_at(self.base, time):
+            return None
+        decision = decide_time(self.rule, time, self.zone)
+        return None if isinstance(decision, KeptTime) else decision
+
+    def is_on_other_day(self, time: datetime) -> bool:
+        """Return whether `time` is open and not on the wanted open day of its month."""
+        is_open = self.rule.excluding(time) is None and recurs_at(self.base, time)
+        return is_open and not is_on_open_day(self.rule, time, self.zone)
+
+    def times_moved_to(self, time: datetime) -> list[tuple[datetime, str]]:
+        """Return the excluded times that `time` replaces, each with its calendar."""
+        return list(times_moved_to(self.base, self.rule, time, zone=self.zone))
+
+    def first_excluded(self, after: datetime, before: datetime) -> tuple[datetime, str] | None:
+        """Return the first time after `after` and its calendar if it is excluded without a move."""
+        time = self.base.next_after(after)
+        if time is None or time >= before:
+            return None
+        decision = decide_time(self.rule, time, self.zone)
+        return (time, decision.calendar) if isinstance(decision, ExcludedTime) else None
+
+
+Recurrence: TypeAlias = (
+    Once | FixedInterval | CronRecurrence | AfterCompletion | AnyOfRecurrence | CalendarRecurrence
+)
 
 
 def _until(time: datetime | None, end: datetime | None) -> datetime | None:
@@ -92,7 +161,12 @@ def recurrence_of(policy: SchedulingPolicy, schedule_id: UUID, accepted_at: date
 
     Raise `InvalidCron` or `UnknownTimezone`.
     """
-    return _recurrence_of_when(policy.when, schedule_id, accepted_at)
+    recurrence = _recurrence_of_when(policy.when, schedule_id, accepted_at)
+    rule = calendar_rule(policy)
+    if rule is None:
+        return recurrence
+    zone = policy.when.timezone if isinstance(policy.when, Recurring) else "UTC"
+    return CalendarRecurrence(recurrence, rule, load_timezone(zone))
 
 
 def _recurrence_of_when(when: When, schedule_id: UUID, accepted_at: datetime) -> Recurrence:

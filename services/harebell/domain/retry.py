@@ -22,6 +22,8 @@ ATTEMPTS_EXHAUSTED: Final = "attempts_exhausted"
 LEASE_EXPIRED: Final = "lease_expired"
 EXPIRED: Final = "expired"
 TIMEOUT: Final = "timeout"  # the attempt did not end within the timeout of its schedule
+# The codes of failures that no worker may report.
+RESERVED_CODES: Final = frozenset({ATTEMPTS_EXHAUSTED, LEASE_EXPIRED, EXPIRED, TIMEOUT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,10 @@ def is_uncounted(failure: Failure, failed_probes: int) -> bool:
     `failed_probes` is the number of earlier ones. A failure without a retry ends its run anyway.
     """
     return failure.retryable and failed_probes < MAX_FAILED_PROBES
+
+
+def no_min_wait(_: str) -> None:
+    """Return that no tenant has a minimum wait between the attempts of a run."""
 
 
 def backoff_wait(backoff: Backoff, attempt: int, random_fraction: float) -> timedelta:

@@ -6,14 +6,15 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from harebell.contract.ids import RunKey
 from harebell.contract.types import milliseconds
 from harebell.domain.retry import Dead, Decision, Expired, Retry
 
 # The age of the oldest scheduled time that a backfill, an audit or `why` examines, and of the
-# oldest partition that a migration creates. No service deletes an older run.
+# oldest partition that a migration creates. The setting HAREBELL_RUN_RETENTION decides the age of
+# the runs that the ticker removes, which may be smaller or larger.
 RETENTION: Final = timedelta(days=30)
 
 
@@ -55,7 +56,9 @@ class Reason(StrEnum):
     MANUAL = "manual"  # a person skipped the time or resolved the run
     OVERLAP = "overlap"  # another run of the schedule was unfinished
     WAITING_FOR_OVERLAP = "waiting_for_overlap"  # until another run of the schedule has ended
+    WAITING_FOR_LABEL = "waiting_for_label"  # until a run with the same label has ended
     RATE_LIMITED = "rate_limited"  # the rate limit allows no start now
+    BLACKOUT = "blackout"  # a calendar holds back starts until its end
     REPLACED = "replaced"  # by a newer run of the schedule
 
 
@@ -69,7 +72,8 @@ class Actor(StrEnum):
     RECOVER = "recover"  # ticker, after the lease has expired
     REPLAY = "replay"  # dlq_inspector
     OVERLAP = "overlap"  # any service that holds the lock of a schedule that restricts overlap
-    RATE_LIMIT = "rate_limit"  # executor, for a run that must not start yet
+    LABEL = "label"  # any service that holds the lock of a concurrency label
+    DELAY = "delay"  # executor, for a run that must not start yet
 
 
 OPEN: Final = frozenset({RunState.STAGED, RunState.RUNNING, RunState.RETRYING})
@@ -81,10 +85,10 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.STAGED, _S.CANCELLED): frozenset({Actor.TICKER, Actor.OVERLAP}),
     (_S.STAGED, _S.EXPIRED): frozenset({Actor.TICKER}),
     (_S.STAGED, _S.SKIPPED): frozenset({Actor.TICKER, Actor.OVERLAP}),
-    # A staged run moves to a new version, wakes up after a wait, or is delayed by a rate limit.
-    (_S.STAGED, _S.STAGED): frozenset({Actor.TICKER, Actor.OVERLAP, Actor.RATE_LIMIT}),
+    # A staged run moves to a new version, wakes up after a wait, or is delayed.
+    (_S.STAGED, _S.STAGED): frozenset({Actor.TICKER, Actor.OVERLAP, Actor.LABEL, Actor.DELAY}),
     (_S.RETRYING, _S.RUNNING): frozenset({Actor.CLAIM}),
-    (_S.RETRYING, _S.RETRYING): frozenset({Actor.OVERLAP, Actor.RATE_LIMIT}),
+    (_S.RETRYING, _S.RETRYING): frozenset({Actor.OVERLAP, Actor.LABEL, Actor.DELAY}),
     (_S.RETRYING, _S.CANCELLED): frozenset({Actor.TICKER, Actor.OVERLAP}),
     (_S.RETRYING, _S.EXPIRED): frozenset({Actor.TICKER}),
     **{
@@ -92,9 +96,9 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
         for to in (_S.SUCCEEDED, _S.DEAD, _S.CANCELLED, _S.EXPIRED, _S.SKIPPED)
     },
     (_S.RUNNING, _S.UNRESOLVED): frozenset({Actor.RECOVER}),
-    (_S.RUNNING, _S.STAGED): frozenset({Actor.RETURN, Actor.RATE_LIMIT}),
+    (_S.RUNNING, _S.STAGED): frozenset({Actor.RETURN, Actor.DELAY}),
     (_S.RUNNING, _S.RETRYING): frozenset(
-        {Actor.COMPLETE, Actor.RECOVER, Actor.RETURN, Actor.RATE_LIMIT}
+        {Actor.COMPLETE, Actor.RECOVER, Actor.RETURN, Actor.DELAY}
     ),
     (_S.CANCELLED, _S.STAGED): frozenset({Actor.TICKER}),  # required again, never attempted
     (_S.CANCELLED, _S.SKIPPED): frozenset({Actor.TICKER}),  # required again, then missed
@@ -177,6 +181,30 @@ class RunEnd(NamedTuple):
     runs: int = 1
 
 
+# The lease holder of a delegated run. The name of an executor has a suffix and never equals it.
+WORKER: Final = "worker"
+
+
+def is_executor(lease_holder: str | None) -> TypeGuard[str]:
+    """Return whether the holder of a lease is an executor, and not a worker."""
+    return lease_holder is not None and lease_holder != WORKER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedRun:
+    """The row of a reported run, and the end of its last attempt, or None without one."""
+
+    state: str
+    attempt: int
+    token: int
+    lease_holder: str | None
+    started_at: datetime | None
+    stop_reason: str | None
+    failed_probes: int
+    last_outcome: str | None
+    last_code: str | None
+
+
 class AttemptCompletion(NamedTuple):
     """The outcome of an attempt and the next state of its run, as a tuple (decision 19).
 
@@ -200,6 +228,7 @@ class AttemptCompletion(NamedTuple):
     result: str | None = None
     healthy: bool | None = None
     is_failed_probe: bool = False
+    trace: str | None = None  # the traceparent of the span of the attempt, if it was recorded
 
     @property
     def duration_ms(self) -> float | None:

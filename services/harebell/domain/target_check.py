@@ -45,19 +45,29 @@ def check_priority(priority: int, policy: TenantPolicy, field: str = "priority")
 
 
 def check_call(target: Target, tenant: str, policy: TenantPolicy, *, field: str = TARGET) -> None:
-    """Raise `NotAllowed` for an exchange or a task that the tenant may not use."""
+    """Raise `NotAllowed` for an exchange, a reply queue or a task that the tenant may not use."""
     if isinstance(target, AmqpTarget) and not policy.may_publish(tenant, target.amqp.exchange):
         reason = (
             f"The exchange must begin with {tenant}. or be in the tenant policy, "
             f"not {quoted(target.amqp.exchange)}."
         )
         raise NotAllowed(reason, field=f"{field}.amqp.exchange", rule="exchanges")
+    if isinstance(target, AmqpTarget):
+        _check_reply_to(target.amqp.reply_to, tenant, policy, field=f"{field}.amqp.reply_to")
     if isinstance(target, TaskTarget) and not policy.has_task(target.task.name):
         reason = (
             "The tenant policy must permit the task, but it does not permit "
             f"{quoted(target.task.name)}."
         )
         raise NotAllowed(reason, field=f"{field}.task.name", rule="tasks")
+
+
+def _check_reply_to(queue: str | None, tenant: str, policy: TenantPolicy, *, field: str) -> None:
+    """Refuse a foreign queue, to which the consumer would publish with its own rights."""
+    if queue is None or policy.may_receive_replies(tenant, queue):
+        return
+    reason = f"The queue must begin with {tenant}. or be in the tenant policy, not {quoted(queue)}."
+    raise NotAllowed(reason, field=field, rule="reply_queues")
 
 
 def check_target(

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from yarl import URL
 
+from harebell.contract.amqp_names import MAX_DELAYED_EXCHANGE, due_exchange
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import StrictMessage, empty_default, invalid, parse, quoted
 from harebell.contract.schedule import DEFAULT_POOL
@@ -41,6 +42,8 @@ _RESERVED_EXCHANGES: Final = ("harebell.", "amq.")
 _SIZE: Final = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB|TiB)", re.ASCII)
 _SIZE_UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _HOST: Final = re.compile(r"[^\s/?#@*\[\]]{1,253}")
+
+_NOUNS: Final = {"logins": "login", "delayed_exchanges": "exchange"}
 
 Q = TypeVar("Q", bound=StrictMessage)
 
@@ -73,9 +76,16 @@ def _check_pattern(pattern: str) -> str:
 
 def _check_exchange(pattern: str) -> str:
     if pattern.startswith(_RESERVED_EXCHANGES):
-        reason = f"The exchange must not begin with harebell. or amq., not {quoted(pattern)}."
+        reason = f"The name must not begin with harebell. or amq., not {quoted(pattern)}."
         raise invalid("reserved_exchange", reason)
     return pattern
+
+
+def _check_delayed_exchange(name: str) -> str:
+    if ANY in name:
+        reason = f"The name must be that of one exchange, without *, not {quoted(name)}."
+        raise invalid("invalid_exchange", reason)
+    return name
 
 
 def _check_host(pattern: str) -> str:
@@ -119,6 +129,12 @@ def _check_login(login: str) -> str:
 
 NamePattern = Annotated[ShortText, AfterValidator(_check_pattern)]
 ExchangePattern = Annotated[NamePattern, AfterValidator(_check_exchange)]
+DelayedExchange = Annotated[
+    ShortText,
+    StringConstraints(max_length=MAX_DELAYED_EXCHANGE),
+    AfterValidator(_check_exchange),
+    AfterValidator(_check_delayed_exchange),
+]
 HostPattern = Annotated[ShortText, AfterValidator(_check_host)]
 Port = Annotated[int, Field(ge=1, le=65_535, strict=True)]
 Login = Annotated[ShortText, StringConstraints(max_length=255), AfterValidator(_check_login)]
@@ -126,6 +142,8 @@ AllowedNetwork = Annotated[Network | Literal["*"], BeforeValidator(_parse_networ
 Rate = Annotated[float, Field(gt=0, le=MAX_RATE)]
 Quota = Annotated[int, Field(ge=0, strict=True)]
 PositiveQuota = Annotated[int, Field(ge=1, strict=True)]
+RetentionAge = Annotated[Duration, Field(ge=timedelta(days=1))]
+ResultAge = Annotated[Duration, Field(ge=timedelta(hours=1))]
 Size = Annotated[
     int,
     BeforeValidator(parse_size),
@@ -172,6 +190,16 @@ class Quotas(StrictMessage):
     retry_min_wait: Duration | None = timedelta(milliseconds=100)
 
 
+class TenantRetention(StrictMessage):
+    """The ages after which rows of one tenant are removed. The setting replaces null."""
+
+    runs: RetentionAge | None = None
+    versions: RetentionAge | None = None
+    ended_schedules: RetentionAge | None = None
+    bulk_operations: RetentionAge | None = None
+    command_results: ResultAge | None = None
+
+
 NO_QUOTAS: Final[dict[str, None]] = dict.fromkeys(Quotas.model_fields)
 
 
@@ -195,12 +223,16 @@ class NameSet:
 class TenantPolicy(StrictMessage):
     """The policy of one tenant. The defaults are those of a document without `defaults`.
 
-    A tenant may always publish to the exchanges `<tenant>.*`, besides `exchanges`. `signing`
-    contains the signing keys, the current key first.
+    A tenant may always publish to the exchanges `<tenant>.*`, besides `exchanges`, and name the
+    queues `<tenant>.*` for replies, besides `reply_queues`. `signing` contains the signing keys,
+    the current key first. The messages of `delayed_exchanges` belong to the tenant, and it may
+    publish to their due exchanges.
     """
 
     logins: Annotated[tuple[Login, ...], Field(max_length=MAX_PATTERNS)] = ()
+    delayed_exchanges: Annotated[tuple[DelayedExchange, ...], Field(max_length=MAX_PATTERNS)] = ()
     exchanges: Annotated[tuple[ExchangePattern, ...], Field(max_length=MAX_PATTERNS)] = ()
+    reply_queues: Annotated[tuple[ExchangePattern, ...], Field(max_length=MAX_PATTERNS)] = ()
     pools: Annotated[tuple[NamePattern, ...], Field(max_length=MAX_PATTERNS)] = (DEFAULT_POOL,)
     tasks: Annotated[tuple[NamePattern, ...], Field(max_length=MAX_PATTERNS)] = (ANY,)
     hosts: Annotated[tuple[HostPattern, ...], Field(max_length=MAX_PATTERNS)] = (ANY,)
@@ -209,12 +241,21 @@ class TenantPolicy(StrictMessage):
     priority_max: Annotated[int, Field(ge=1, le=MAX_PRIORITY, strict=True)] = MAX_PRIORITY
     literal_secrets: LiteralSecrets = LiteralSecrets.WARN
     quotas: Quotas = Quotas()
+    retention: TenantRetention = TenantRetention()
     signing: Annotated[tuple[SecretRef, ...], Field(max_length=MAX_SIGNING_KEYS)] = ()
     tls: TenantTls | None = None
 
     def may_publish(self, tenant: str, exchange: str) -> bool:
         """Return whether the tenant may publish to the exchange."""
-        return exchange.startswith(f"{tenant}.") or exchange in self._exchange_names
+        return (
+            exchange.startswith(f"{tenant}.")
+            or exchange in self._exchange_names
+            or exchange in self._due_exchanges
+        )
+
+    def may_receive_replies(self, tenant: str, queue: str) -> bool:
+        """Return whether a message of the tenant may name the queue in `reply_to`."""
+        return queue.startswith(f"{tenant}.") or queue in self._reply_queue_names
 
     def has_pool(self, pool: str) -> bool:
         """Return whether the pool is permitted."""
@@ -248,6 +289,14 @@ class TenantPolicy(StrictMessage):
     @cached_property
     def _exchange_names(self) -> NameSet:
         return NameSet.of(self.exchanges)
+
+    @cached_property
+    def _due_exchanges(self) -> frozenset[str]:
+        return frozenset(map(due_exchange, self.delayed_exchanges))
+
+    @cached_property
+    def _reply_queue_names(self) -> NameSet:
+        return NameSet.of(self.reply_queues)
 
     @cached_property
     def _pool_names(self) -> NameSet:
@@ -291,6 +340,7 @@ class TenantPolicies:
     defaults: TenantPolicy
     tenants: Mapping[str, TenantPolicy]  # merged with the defaults
     _tenants_of_logins: Mapping[str, str]
+    _tenants_of_delayed: Mapping[str, str]
 
     @classmethod
     def parse(cls, document: object) -> Self:
@@ -302,26 +352,42 @@ class TenantPolicies:
         if parsed.defaults.logins:
             reason = "The defaults must not contain logins, because a login has one tenant."
             raise InvalidInput(reason, field="defaults.logins", code="invalid_login")
+        if parsed.defaults.delayed_exchanges:
+            reason = "The defaults must not contain exchanges here, because one has one tenant."
+            field = "defaults.delayed_exchanges"
+            raise InvalidInput(reason, field=field, code="invalid_exchange")
         tenants = {
             tenant: _merged(parsed.defaults, entry) for tenant, entry in parsed.tenants.items()
         }
         return cls(
             defaults=parsed.defaults,
             tenants=tenants,
-            _tenants_of_logins=_tenants_of_logins(tenants),
+            _tenants_of_logins=_tenants_of(tenants, "logins", code="invalid_login"),
+            _tenants_of_delayed=_tenants_of(tenants, "delayed_exchanges", code="invalid_exchange"),
         )
 
     @classmethod
-    def unrestricted(cls, *, exchanges: tuple[str, ...] = (ANY,)) -> Self:
+    def unrestricted(
+        cls, *, exchanges: tuple[str, ...] = (ANY,), delayed: Mapping[str, str] | None = None
+    ) -> Self:
         """Return the policies of an installation without a document.
 
-        Only the built-in bounds apply, and `exchanges` besides `<tenant>.*`.
+        Only the built-in bounds apply, and `exchanges` besides `<tenant>.*`, also for replies.
+        `delayed` contains the tenant of each exchange with delayed messages.
         """
         every = (ANY,)
         fields: dict[str, Any] = {"pools": every, "tasks": every, "hosts": every, "ports": every}
+        fields["reply_queues"] = exchanges
         quotas = Quotas(**NO_QUOTAS)
         defaults = TenantPolicy(**fields, exchanges=exchanges, networks=every, quotas=quotas)
-        return cls(defaults=defaults, tenants={}, _tenants_of_logins={})
+        owners = dict(delayed or {})
+        tenants = {
+            tenant: _merged(defaults, TenantPolicy(delayed_exchanges=tuple(names)))
+            for tenant, names in _by_tenant(owners).items()
+        }
+        return cls(
+            defaults=defaults, tenants=tenants, _tenants_of_logins={}, _tenants_of_delayed=owners
+        )
 
     @property
     def current(self) -> Self:
@@ -331,6 +397,10 @@ class TenantPolicies:
     def of(self, tenant: str) -> TenantPolicy:
         """Return the policy of a tenant. The result stays the same object until a reload."""
         return self.tenants.get(tenant, self.defaults)
+
+    def tenant_of_delayed(self, exchange: str) -> str | None:
+        """Return the tenant of the delayed messages of an exchange, or None without one."""
+        return self._tenants_of_delayed.get(exchange)
 
     def logins(self, tenant: str) -> frozenset[str]:
         """Return the logins of a tenant, by default only the login with the tenant's name.
@@ -344,11 +414,16 @@ class TenantPolicies:
 
 
 def _merged(defaults: TenantPolicy, entry: TenantPolicy) -> TenantPolicy:
-    """Return the entry with the defaults of the fields that the entry omits, also of quotas."""
+    """Return the entry with the defaults of the fields that the entry omits.
+
+    The fields of `quotas` and of `retention` are merged one by one.
+    """
     given = {name: getattr(entry, name) for name in entry.model_fields_set}
-    return _overridden(
-        defaults, TenantPolicy(**given | {"quotas": _overridden(defaults.quotas, entry.quotas)})
-    )
+    merged = {
+        "quotas": _overridden(defaults.quotas, entry.quotas),
+        "retention": _overridden(defaults.retention, entry.retention),
+    }
+    return _overridden(defaults, TenantPolicy(**given | merged))
 
 
 def _overridden(defaults: Q, entry: Q) -> Q:
@@ -361,14 +436,22 @@ def _overridden(defaults: Q, entry: Q) -> Q:
     )
 
 
-def _tenants_of_logins(tenants: Mapping[str, TenantPolicy]) -> dict[str, str]:
-    """Return the tenant of each listed login. Raise `InvalidInput` for a login of two tenants."""
+def _tenants_of(tenants: Mapping[str, TenantPolicy], field: str, *, code: str) -> dict[str, str]:
+    """Return the tenant of each name in a field. Raise `InvalidInput` for a name of two tenants."""
     owners: dict[str, str] = {}
     for tenant, policy in tenants.items():
-        for index, login in enumerate(policy.logins):
-            owner = owners.setdefault(login, tenant)
+        for index, name in enumerate(getattr(policy, field)):
+            owner = owners.setdefault(name, tenant)
             if owner != tenant:
-                reason = f"The login must have one tenant, but {quoted(login)} is in {owner}, too."
-                field = f"tenants.{tenant}.logins[{index}]"
-                raise InvalidInput(reason, field=field, code="invalid_login")
+                what = _NOUNS[field]
+                reason = f"The {what} must have one tenant, but {quoted(name)} is in {owner}, too."
+                path = f"tenants.{tenant}.{field}[{index}]"
+                raise InvalidInput(reason, field=path, code=code)
     return owners
+
+
+def _by_tenant(owners: Mapping[str, str]) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for name, tenant in owners.items():
+        names.setdefault(tenant, []).append(name)
+    return names

@@ -9,7 +9,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from harebell.contract.schedule import SchedulingPolicy
-from harebell.contract.types import EARLIEST
+from harebell.contract.types import EARLIEST, ceil_ms
 from harebell.contract.when import Every, Recurring
 from harebell.domain.planner import remaining_runs
 from harebell.domain.recurrence import (
@@ -94,7 +94,8 @@ class VersionWindow:
         """
         if isinstance(self.recurrence, AfterCompletion):
             return
-        time = self.next_after(since - RESOLUTION)
+        # A bound from a clock has microseconds. The times have milliseconds.
+        time = self.next_after(ceil_ms(since) - RESOLUTION)
         while time is not None and time <= self.planned_until and time < until:
             yield time
             time = self.next_after(time)

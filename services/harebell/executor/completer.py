@@ -13,7 +13,7 @@ import structlog
 
 from harebell.contract.errors import DatabaseUnavailable, Transient
 from harebell.contract.ids import RunKey
-from harebell.domain.retry import NO_WAIT
+from harebell.domain.retry import NO_WAIT, no_min_wait
 from harebell.domain.run_states import AttemptCompletion, RunState
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun
@@ -44,10 +44,6 @@ CompletionQueue: TypeAlias = asyncio.Queue[CompletedAttempt]
 log = structlog.get_logger()
 
 
-def no_min_wait(tenant: str) -> None:  # required by the type
-    """Return None for every tenant."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Completer:
     """The queues of completed attempts, and the loops that record them.
@@ -63,7 +59,7 @@ class Completer:
     retry_min_wait: Callable[[str], timedelta | None] = no_min_wait  # of a tenant
     _successes: CompletionQueue = field(default_factory=asyncio.Queue)
     _failures: CompletionQueue = field(default_factory=asyncio.Queue)
-    _overlap_restricted: CompletionQueue = field(default_factory=asyncio.Queue)
+    _with_slot: CompletionQueue = field(default_factory=asyncio.Queue)
     _gathering: asyncio.Lock = field(default_factory=asyncio.Lock)  # two would halve each batch
     _events: list[OutgoingEvent] = field(default_factory=list)
 
@@ -89,7 +85,7 @@ class Completer:
         async with asyncio.TaskGroup() as group:
             for _ in range(COMPLETION_STREAMS):
                 group.create_task(self._record_successes())
-            for queue in (self._failures, self._overlap_restricted):
+            for queue in (self._failures, self._with_slot):
                 group.create_task(self._record_and_publish(queue))
             group.create_task(self._publish_events())
 
@@ -97,13 +93,13 @@ class Completer:
         """Wait until all attempts in the queues are recorded, and publish their events."""
         await self._successes.join()
         await self._failures.join()
-        await self._overlap_restricted.join()
+        await self._with_slot.join()
         events, self._events = self._events, []
         await publish_events(self.publisher, events)
 
     def _queue_for(self, run: ClaimedRun, outcome: AttemptOutcome) -> CompletionQueue:
-        if run.ticket.restricts_overlap:  # any outcome may release a waiting run, with a new ticket
-            return self._overlap_restricted
+        if run.ticket.needs_slot:  # any outcome may release a waiting run, with a new ticket
+            return self._with_slot
         return self._successes if isinstance(outcome, Success) else self._failures
 
     async def _record_successes(self) -> None:
@@ -220,15 +216,6 @@ class Completer:
                 log.warning("completion fenced", run=str(each.key), token=run.token)
                 continue
             self._events.append(run_event(run.ticket, each, run.attempt))
-            if each.error_code is not None:
-                log.info(
-                    "attempt failed",
-                    run=str(each.key),
-                    attempt=run.attempt,
-                    error=each.error_code,
-                    next=each.state,
-                    failed_probe=each.is_failed_probe,
-                )
         self.claimed_runs.remove([run for run, _ in batch])
 
     async def _gather(self, queue: CompletionQueue) -> list[CompletedAttempt]:
@@ -257,7 +244,7 @@ def _split_for_retry(batch: Sequence[CompletedAttempt]) -> list[list[CompletedAt
     """Split a batch whose first try failed into dead runs, which need RabbitMQ, and the others.
 
     The others publish nothing. Retries stay cold until a ticker stages them, as do runs that wait
-    for their overlap slot.
+    for a slot.
     """
     cold = [(run, each._replace(staged_at=None)) for run, each in batch]
     dead = [each for each in cold if each[1].state is RunState.DEAD]

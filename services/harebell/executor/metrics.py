@@ -37,8 +37,15 @@ FENCED_COMPLETIONS: Final = Counter(
     "harebell_fenced_completions_total",
     "Completions that the fencing token rejected, counted at the write.",
 )
+LABEL_WAITS: Final = Counter(
+    "harebell_label_waits_total",
+    "Runs that began to wait for a slot of their concurrency label, counted at each claim.",
+)
 RATE_LIMITED_RUNS: Final = Counter(
     "harebell_rate_limited_runs_total", "Runs that a rate limit delayed, counted at each delay."
+)
+HELD_RUNS: Final = Counter(
+    "harebell_held_runs_total", "Runs that a blackout held back, counted at each delay of a start."
 )
 TARGET_SATURATED_TICKETS: Final = Counter(
     "harebell_target_saturated_tickets_total",

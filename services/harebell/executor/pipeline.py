@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import asyncpg
 import structlog
@@ -20,17 +21,23 @@ from harebell.executor.claiming.overlap import claim_each_at_due_time
 from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import ClaimedRun, target_share
 from harebell.executor.model.probes import Probes
+from harebell.executor.running.attempt_spans import AttemptSpans, describe_outcome, exemplar_of
+from harebell.executor.running.blackouts import Blackouts
 from harebell.executor.running.claimed_runs import ClaimedRuns
+from harebell.executor.running.delegations import Delegations
 from harebell.executor.running.leases import LeaseKeeper
 from harebell.executor.running.rate_limiter import RateLimiter
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
 from harebell.executor.running.target_bulkhead import requeue_ttl
-from harebell.executor.targets.attempt import AttemptContext, AttemptOutcome
+from harebell.executor.targets.attempt import AttemptContext, AttemptOutcome, Delegated, Success
 from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.policy_guard import PolicyGuard
+from harebell.messaging import run_log
 from harebell.messaging.acknowledge import ABANDONED, DONE, Delivery, Outcome
+from harebell.messaging.event_publisher import publish_events
 from harebell.messaging.publisher import Publisher
+from harebell.messaging.run_events import delegated_event
 from harebell.messaging.ticket_batches import TicketHeader, parse_ticket_headers
 from harebell.messaging.ticket_messages import batch_body, to_one_delay_queue
 from harebell.runtime import failpoint
@@ -58,6 +65,8 @@ class LanePipeline:
     starter: LaneStarter
     leases: LeaseKeeper
     rate_limiter: RateLimiter
+    blackouts: Blackouts
+    delegations: Delegations
     targets: Targets
     guard: PolicyGuard
     completer: Completer
@@ -65,6 +74,7 @@ class LanePipeline:
     start_guard: StartGuard
     publisher: Publisher
     clock: Clock
+    spans: AttemptSpans = field(default_factory=AttemptSpans)
     _probes: Probes = field(default_factory=Probes)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _lateness: Histogram = field(init=False)
@@ -103,9 +113,15 @@ class LanePipeline:
         return all(results)
 
     async def run_attempt(self, run: ClaimedRun) -> None:
-        """Renew an old lease, apply the rate limit, perform the attempt and complete the run."""
+        """Renew an old lease, check blackouts and the rate limit, and perform the attempt.
+
+        A worker completes a delegated run. The ledger has the delegation before the call, so a
+        worker that is faster than this executor can already complete the run.
+        """
         if not (run.is_fresh(monotonic()) or await self.leases.renew_before_start(run)):
             self._give_up(run)
+            return
+        if run.ticket.run_spec.blackouts and not await self.blackouts.allow(run):
             return
         rate_limit = run.ticket.run_spec.rate_limit
         if rate_limit is not None and not await self.rate_limiter.admit(run):
@@ -113,18 +129,51 @@ class LanePipeline:
         if monotonic() >= run.lease_ends:
             self._give_up(run)
             return
+        if run.delegation is not None and not await self.delegations.delegate(run):
+            self._give_up(run)
+            return
         outcome = await self.perform(run)
+        if isinstance(outcome, Delegated):
+            self._probes.remove(run)
+            self.claimed_runs.remove([run])
+            event = delegated_event(
+                run.ticket, attempt=run.attempt, token=run.token, at=self.clock.now()
+            )
+            await publish_events(self.publisher, [event])
+            return
+        if run.progress is not None and not isinstance(outcome, Success):
+            await self.leases.save_progress(run)
         self.completer.complete(run, outcome, is_probe=self._probes.remove(run))
 
-    async def perform(self, run: ClaimedRun) -> AttemptOutcome:
-        """Call the target once within the timeout.
+    async def perform(self, run: ClaimedRun) -> AttemptOutcome | Delegated:
+        """Call the target once within the timeout, in the span of the attempt.
 
         Return a failure if the run has expired or if the tenant policy forbids it.
         """
-        ticket = run.ticket
         now = self.clock.now()
         run.start(now)
-        self._lateness.observe((now - ticket.due_at).total_seconds())
+        span = self.spans.start(run, now)
+        run_log.log_start(run.ticket, run.attempt, run.trace, at=now)
+        lateness = (now - run.ticket.due_at).total_seconds()
+        if span is None:
+            self._lateness.observe(lateness)
+            return await self._call(run, now)
+        self._lateness.observe(lateness, exemplar_of(span.context))
+        token = span.attach()
+        try:
+            outcome = await self._call(run, now)
+        except asyncio.CancelledError:
+            span.fail("cancelled")
+            raise
+        else:
+            describe_outcome(span, outcome)
+            return outcome
+        finally:
+            span.detach(token)
+            span.end()
+
+    async def _call(self, run: ClaimedRun, now: datetime) -> AttemptOutcome | Delegated:
+        ticket = run.ticket
         if ticket.expires_at is not None and now >= ticket.expires_at:
             return Failure(EXPIRED, "The expiry time of the run has passed.", retryable=False)
         if (refusal := self.guard.refusal(ticket)) is not None:
@@ -132,7 +181,15 @@ class LanePipeline:
         await failpoint.reach("executor.before_effect")
         outcome = await call_target(
             ticket.run_spec.target,
-            AttemptContext(ticket, run.attempt, run.token, started_at=now),
+            AttemptContext(
+                ticket,
+                run.attempt,
+                run.token,
+                started_at=now,
+                trace=run.trace,
+                checkpoint=run.checkpoint,
+                report=run.report,
+            ),
             self.targets,
             seconds=ticket.run_spec.timeout.total_seconds(),
         )
@@ -184,13 +241,13 @@ class LanePipeline:
         return not await self.rate_limiter.reserve(ticket) or await self._claim_rows(tickets)
 
     async def _claim_rows(self, tickets: list[Ticket]) -> bool:
-        """Claim tickets with an overlap policy at their due time, and the others at once."""
-        restricted = [ticket for ticket in tickets if ticket.restricts_overlap]
-        if not restricted:
+        """Claim tickets that need a slot at their due time, and the others at once."""
+        with_slot = [ticket for ticket in tickets if ticket.needs_slot]
+        if not with_slot:
             return await self.claimers.direct.claim(tickets)
-        others = [ticket for ticket in tickets if not ticket.restricts_overlap]
+        others = [ticket for ticket in tickets if not ticket.needs_slot]
         results = await asyncio.gather(
-            claim_each_at_due_time(restricted, self.clock, self.claimers.overlap.claim),
+            claim_each_at_due_time(with_slot, self.clock, self.claimers.overlap.claim),
             self.claimers.direct.claim(others),
         )
         return all(results)
@@ -221,3 +278,4 @@ async def return_unstarted(
         await transaction.publish(tickets)
     claimed_runs.remove(list(by_key.values()))
     log.info("unstarted runs returned", runs=len(tickets))
+    run_log.log_staged(tickets)

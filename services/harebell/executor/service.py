@@ -19,7 +19,10 @@ from harebell.executor.claiming.overlap import OverlapClaimer
 from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import lease_seconds
 from harebell.executor.pipeline import Claimers, LanePipeline, return_unstarted
+from harebell.executor.running.attempt_spans import AttemptSpans
+from harebell.executor.running.blackouts import Blackouts
 from harebell.executor.running.claimed_runs import ClaimedRuns
+from harebell.executor.running.delegations import Delegations
 from harebell.executor.running.leases import LeaseKeeper, consume_control_queue
 from harebell.executor.running.rate_limiter import RateLimiter
 from harebell.executor.running.start_guard import StartGuard
@@ -41,6 +44,7 @@ from harebell.messaging.topology.bus import SYSTEM, work_queue, work_topology
 from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import ExecutorSettings
 from harebell.runtime.signing_keys import SigningKeys
+from harebell.runtime.spans import TracePolicy
 
 # Unclaimed work batches of a lane, whose tickets are claimed by start rank. The work queue keeps
 # later batches in the order of their release. Other executors may be able to claim more tickets,
@@ -97,6 +101,8 @@ class Executor:
     leases: LeaseKeeper
     completer: Completer
     rate_limiter: RateLimiter
+    blackouts: Blackouts
+    delegations: Delegations
     pipelines: Mapping[Lane, LanePipeline]
 
     @classmethod
@@ -120,11 +126,15 @@ class Executor:
             clock=clock,
             claimed_runs=claimed_runs,
             start_guard=start_guard,
-            retry_min_wait=lambda tenant: policies.current.of(tenant).quotas.retry_min_wait,
+            retry_min_wait=policies.retry_min_wait,
         )
         rate_limiter = RateLimiter(
             pool=pool, publisher=publisher, clock=clock, claimed_runs=claimed_runs
         )
+        blackouts = Blackouts(
+            pool=pool, publisher=publisher, clock=clock, claimed_runs=claimed_runs
+        )
+        delegations = Delegations(pool=pool, clock=clock)
         slots_by_lane = {
             Lane.HIGH: settings.slots_high,
             Lane.NORMAL: settings.slots_normal,
@@ -167,6 +177,8 @@ class Executor:
             claimed_runs=claimed_runs,
             start_guard=start_guard,
             stop_requests=stop_requests,
+            publisher=publisher,
+            clock=clock,
         )
         make_claimer = partial(
             Claimer,
@@ -193,6 +205,8 @@ class Executor:
                 starter=starter,
                 leases=leases,
                 rate_limiter=rate_limiter,
+                blackouts=blackouts,
+                delegations=delegations,
                 targets=targets,
                 guard=PolicyGuard(context.policies, settings.pool),
                 completer=completer,
@@ -200,6 +214,7 @@ class Executor:
                 start_guard=start_guard,
                 publisher=publisher,
                 clock=clock,
+                spans=AttemptSpans(TracePolicy(settings.trace, settings.trace_max_wait)),
             )
             for lane, starter in starters.items()
         }
@@ -211,6 +226,8 @@ class Executor:
             leases=leases,
             completer=completer,
             rate_limiter=rate_limiter,
+            blackouts=blackouts,
+            delegations=delegations,
             pipelines=pipelines,
         )
 
@@ -230,6 +247,8 @@ class Executor:
                 self.leases.run(),
                 self.completer.run(),
                 self.rate_limiter.run(),
+                self.blackouts.run(),
+                self.delegations.run(),
                 consume_control_queue(self.context.connect, self.holder, self.leases),
                 *(claimer.run() for claimer in self._claimers()),
                 *(each.starter.run(each.run_attempt) for each in self.pipelines.values()),

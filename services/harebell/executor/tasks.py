@@ -5,8 +5,12 @@ A task is a callable in the entry point group `harebell.tasks`. Its parameters a
 """
 
 import asyncio
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+
+from harebell.contract.message import parse
+from harebell.contract.progress import Progress
 
 
 class Permanent(Exception):
@@ -29,6 +33,7 @@ class TaskContext(NamedTuple):
     `tenant` owns the schedule.
     `replay_number` counts how often a person has had the run executed again. The attempts of each
     replay count from 1.
+    With tracing, the span of the attempt is also the current span of OpenTelemetry in the task.
 
     The class is a tuple because each call creates one (decision 19).
     """
@@ -40,6 +45,27 @@ class TaskContext(NamedTuple):
     deadline: float  # of `time.monotonic()`, in seconds; then the attempt has timed out
     replay_number: int = 0  # of a run that is no replay
     tenant: str = ""  # of the schedule
+    traceparent: str | None = None  # of the span of the attempt, in the format of W3C
+    tracestate: str | None = None
+    checkpoint: Any = None  # of the last report of the earlier attempts
+    report: Callable[[Mapping[str, Any]], None] | None = None
+
+    def progress(
+        self,
+        percent: float | None = None,
+        message: str | None = None,
+        checkpoint: Any = None,  # noqa: ANN401  # JSON is any of its types
+    ) -> None:
+        """Report the progress of the attempt, from the event loop or from the thread of a task.
+
+        A report keeps the last value of each field that it omits, and travels with the next renewal
+        of the lease. The next attempt receives the last checkpoint. Raise `InvalidInput` for a
+        percent outside 0 to 100, a message above 256 characters or a checkpoint above 4 KiB.
+        """
+        fields = {"percent": percent, "message": message, "checkpoint": checkpoint}
+        checked = parse(Progress, fields).progress_fields()
+        if self.report is not None:
+            self.report(checked)
 
 
 def echo(args: dict[str, Any]) -> dict[str, Any]:

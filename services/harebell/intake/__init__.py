@@ -2,7 +2,8 @@
 
 Intake writes no table: other services apply the commands, and PostgreSQL answers the queries.
 
-* service      wiring of both consumers
+* service      wiring of the consumers
 * commands     checks of commands, and the messages that intake publishes
+* delayed      delayed messages, which become commands
 * queries      responses to queries
 """

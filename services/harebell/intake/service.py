@@ -1,38 +1,68 @@
-"""The intake service: one ordered consumer of commands and one concurrent consumer of queries."""
+"""The intake service: ordered consumers of commands and of delayed messages, and one of queries."""
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from aio_pika.abc import AbstractIncomingMessage
 
 from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import open_service
+from harebell.contract.errors import Transient
+from harebell.contract.types import instant_text
 from harebell.intake.commands.definition import TargetPolicy
 from harebell.intake.commands.handler import CommandHandler
 from harebell.intake.commands.rules import IntakePolicy
+from harebell.intake.commands.tenant_queues import MAX_SEEN, TenantQueues
 from harebell.intake.commands.window import TenantWindows
+from harebell.intake.delayed.handler import DelayedHandler
 from harebell.intake.queries.handler import QueryHandler
 from harebell.intake.queries.store import IntakeStore
-from harebell.messaging.consumer import ConcurrentWorker, Consumer, OptionalQueues
+from harebell.messaging.acknowledge import Delivery
+from harebell.messaging.consumer import Consumer, OptionalQueues
 from harebell.messaging.credits import read_credits
 from harebell.messaging.exclusive_consumer import ExclusiveQueue, consume_exclusively
-from harebell.messaging.fair_worker import FairWorker
+from harebell.messaging.fair_worker import FairConcurrentWorker, FairWorker
 from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.sender_check import SenderCheck
 from harebell.messaging.topology.bus import (
+    DELAYED_MESSAGES,
     INTAKE,
     QUERY,
     intake_control_queue,
-    tenant_intake_queue,
 )
 from harebell.runtime.settings import IntakeSettings
 from harebell.storage.engine import open_engine
+from harebell.storage.tenant_usage import UsageWriter, list_tenants
 
 MAX_BATCH: Final = 100  # messages that intake checks and then publishes together
-MAX_BATCH_BYTES: Final = 256 * 1024  # of a batch with more than one message
+MAX_BATCH_BYTES: Final = 64 * 1024  # of a batch with more than one message
 COMMAND_PREFETCH: Final = 2 * MAX_BATCH  # the next batch is in memory when a batch is done
+MAX_DELAYED_BATCH: Final = 250  # delayed messages that intake accepts together
+DELAYED_PREFETCH: Final = 4 * MAX_DELAYED_BATCH
+DELAYED_WINDOW: Final = 1024 * 1024  # bytes of delayed messages that the ticker has not applied
 TENANT_PREFETCH: Final = 50  # unacknowledged messages of each tenant's queue
 MAX_CONCURRENT_QUERIES: Final = 20
+MAX_SHARED_QUERIES: Final = 15  # of these, of one tenant in the shared queue
+# A query of another tenant shares the processor with these, and a few more would add no throughput.
+MAX_TENANT_QUERIES: Final = 5
+# A short flood of one tenant in the shared queue delays the queries within this prefetch little.
+SHARED_QUERY_PREFETCH: Final = 100
+SHARED_FLOW: Final = "shared/"  # no name of a queue contains a slash
+LOOK_INTERVAL: Final = 60.0  # seconds between two looks for tenants with schedules
+
+
+def query_flow(delivery: Delivery) -> str:
+    """Return the queue of a query, and for the shared queue also its tenant."""
+    if delivery.queue != QUERY.name:
+        return delivery.queue
+    return f"{SHARED_FLOW}{delivery.routing_key.partition('.')[0]}"
+
+
+def max_queries(flow: str) -> int:
+    """Return the number of queries of a flow that intake answers at the same time."""
+    return MAX_SHARED_QUERIES if flow.startswith(SHARED_FLOW) else MAX_TENANT_QUERIES
 
 
 async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
@@ -52,8 +82,11 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
         )
         targets = TargetPolicy(settings.egress, settings.known_tasks, context.policies)
         policy = IntakePolicy(targets, settings.default_when)
-        windows = TenantWindows(shared_queue=INTAKE.name)
+        windows = TenantWindows(
+            shared_queue=INTAKE.name, sizes={DELAYED_MESSAGES.name: DELAYED_WINDOW}
+        )
         credit_queue = ExclusiveQueue(intake_control_queue(settings.instance_id), bindings=())
+        usage = UsageWriter(context.pool)
         command_handler = CommandHandler(
             publisher=context.publisher,
             clock=context.clock,
@@ -62,11 +95,13 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             rejection_events=rejection_events,
             windows=windows,
             credit_queue=credit_queue.queue,
+            usage=usage.counts,
         )
 
-        def tenant_queues() -> list[str]:
-            tenants = settings.intake_tenants | context.policies.current.tenants.keys()
-            return [tenant_intake_queue(tenant).name for tenant in tenants]
+        tenant_queues = TenantQueues(
+            lambda: settings.intake_tenants | context.policies.current.tenants.keys(),
+            documented=lambda: [*context.policies.current.tenants],
+        )
 
         async def reset_windows() -> None:
             windows.reset()
@@ -74,11 +109,28 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
         async def grant(message: AbstractIncomingMessage) -> None:
             windows.grant(read_credits(message.body))
 
+        async def look_for_tenants() -> None:
+            while True:
+                with suppress(Transient):
+                    tenant_queues.see(await list_tenants(context.pool, MAX_SEEN))
+                await asyncio.sleep(LOOK_INTERVAL)
+
         has_tenant_queues = settings.topology_mode == "check"
-        consuming_credits = (
-            [consume_exclusively(context.connect, credit_queue, grant, on_open=reset_windows)]
+        serving_tenants = (
+            [
+                consume_exclusively(context.connect, credit_queue, grant, on_open=reset_windows),
+                look_for_tenants(),
+            ]
             if has_tenant_queues
             else []
+        )
+        delayed_handler = DelayedHandler(
+            publisher=context.publisher,
+            clock=context.clock,
+            policy=policy,
+            usage=usage.counts,
+            windows=windows if has_tenant_queues else None,
+            credit_queue=credit_queue.queue,
         )
         query_handler = QueryHandler(
             publisher=context.publisher,
@@ -86,6 +138,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             store=IntakeStore(engine),
             target_policy=targets,
             sender_check=sender_check,
+            on_tenant=lambda tenant: tenant_queues.see((tenant,)),
         )
         commands = Consumer(
             INTAKE.name,
@@ -99,23 +152,56 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             ),
             prefetch=COMMAND_PREFETCH,
             needs_idle_check=False,
-            optional=OptionalQueues(names=tenant_queues, prefetch=TENANT_PREFETCH)
+            optional=OptionalQueues(
+                names=tenant_queues.names,
+                unlikely=tenant_queues.unlikely,
+                prefetch=TENANT_PREFETCH,
+            )
             if has_tenant_queues
             else None,
+        )
+        delayed = Consumer(
+            DELAYED_MESSAGES.name,
+            context.connect,
+            lambda: FairWorker(
+                # The delivery tags of each session begin again.
+                partial(delayed_handler.handle, session=instant_text(context.clock.now())),
+                context.acknowledger,
+                limit=MAX_DELAYED_BATCH,
+                max_bytes=MAX_BATCH_BYTES,
+                windows=windows if has_tenant_queues else None,
+            ),
+            prefetch=DELAYED_PREFETCH,
+            needs_idle_check=False,
         )
         queries = Consumer(
             QUERY.name,
             context.connect,
-            lambda: ConcurrentWorker(query_handler.handle, context.acknowledger),
-            prefetch=MAX_CONCURRENT_QUERIES,
+            lambda: FairConcurrentWorker(
+                query_handler.handle,
+                context.acknowledger,
+                limit=MAX_CONCURRENT_QUERIES,
+                limit_of=max_queries,
+                flow_of=query_flow,
+            ),
+            prefetch=SHARED_QUERY_PREFETCH,
+            optional=OptionalQueues(
+                names=lambda: tenant_queues.query_names(commands.consumed_queues),
+                unlikely=tenant_queues.unlikely_queries,
+                prefetch=MAX_CONCURRENT_QUERIES,
+            )
+            if has_tenant_queues
+            else None,
         )
         context.health.check(INTAKE.name, lambda: commands.is_consuming)
+        context.health.check(DELAYED_MESSAGES.name, lambda: delayed.is_consuming)
+        context.health.warn("tenants", lambda: tenant_queues.warning(commands.consumed_queues))
         context.health.check(QUERY.name, lambda: queries.is_consuming)
         try:
             await run_until(
                 stop,
-                consuming=[commands.run(stop), queries.run(stop)],
-                background=[context.run(), *consuming_credits],
+                consuming=[commands.run(stop), delayed.run(stop), queries.run(stop)],
+                background=[context.run(), usage.run(), *serving_tenants],
             )
         finally:
             await engine.dispose()

@@ -11,13 +11,16 @@
 * deficit_round_robin  the order of items that wait in several flows
 * fair_worker          a worker that serves several queues in turn
 * credits              notices about applied commands, from the ticker to intake
+* received_message     the received properties of a message, and the tags of a channel
 * acknowledge          retries of handlers, and the only acknowledgements
+* isolation            a failing message in a delivery with several messages
 * exclusive_consumer   consumers of queues that belong to one instance
 * sender_check         the check of the sender, the route and the reply queue of a message
 * rejection_events     events of rejections, within the budget of each tenant
 * replies              responses to the senders of commands and queries
 * dead_letters         messages that no service can process
 * run_events           events, stop requests and dead letters of runs
+* run_log              log lines of the transitions of runs
 * event_publisher      publishing and counting of events
 * metrics              counters of ended runs, attempts and refused messages
 """

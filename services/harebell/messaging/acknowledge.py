@@ -2,21 +2,22 @@
 
 import asyncio
 import base64
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, assert_never
 
 import structlog
-from aio_pika.abc import AbstractIncomingMessage
 
 from harebell.client.connection import translate_amqp_errors
-from harebell.contract.amqp_names import check_version
+from harebell.contract.amqp_names import X_DELAY, check_version
 from harebell.contract.dead_letter import DeadMessage
 from harebell.contract.errors import BrokerUnavailable, HarebellError, Rejected, Transient
 from harebell.contract.redaction import redact_bytes
 from harebell.messaging.dead_letters import dead_letter_of_message
 from harebell.messaging.publisher import OutgoingMessage, Publisher
+from harebell.messaging.received_message import ReceivedMessage, UnacknowledgedTags
 from harebell.runtime.clock import Clock
 from harebell.runtime.retries import backoff_delay
 
@@ -40,6 +41,7 @@ class DeadLettered:
 
     reason: str
     error: str | None = None
+    tenant: str | None = None  # null: the routing key or the body of the message names its tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,14 @@ class Abandoned:
     """
 
 
-Outcome: TypeAlias = Done | DeadLettered | Abandoned
+@dataclass(frozen=True, slots=True)
+class PartsDeadLettered:
+    """The outcome of a delivery with several messages, of which these can never succeed."""
+
+    parts: tuple[tuple["Delivery", DeadLettered], ...]
+
+
+Outcome: TypeAlias = Done | DeadLettered | PartsDeadLettered | Abandoned
 DONE: Final = Done()
 ABANDONED: Final = Abandoned()
 Handler: TypeAlias = Callable[["Delivery"], Awaitable[Outcome]]
@@ -61,7 +70,7 @@ BatchHandler: TypeAlias = Callable[[Sequence["Delivery"]], Awaitable[Sequence[Ou
 class Delivery:
     """A message for a handler, which can read the message but not acknowledge it."""
 
-    message: AbstractIncomingMessage
+    message: ReceivedMessage
     queue: str
 
     @property
@@ -79,7 +88,7 @@ class Delivery:
 
     @property
     def routing_key(self) -> str:
-        return self.message.routing_key or ""
+        return self.message.routing_key
 
     @property
     def message_id(self) -> str | None:
@@ -97,36 +106,75 @@ class Acknowledger:
         self._publisher = publisher
         self._clock = clock
 
-    async def acknowledge(self, delivery: Delivery, outcome: Outcome) -> None:
+    async def acknowledge(
+        self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]
+    ) -> None:
+        """Publish the dead letters of the outcomes, and then acknowledge the deliveries.
+
+        A failed publish repeats the dead letters of the deliveries before it, under the same ids.
+        """
+        await _acknowledge(
+            [
+                delivery
+                for delivery, outcome in zip(deliveries, outcomes, strict=True)
+                if await self._publish_dead_letters(delivery, outcome)
+            ]
+        )
+
+    async def _publish_dead_letters(self, delivery: Delivery, outcome: Outcome) -> bool:
+        """Return whether the delivery may be acknowledged after this publish."""
         match outcome:
             case Done():
-                pass
+                return True
             case Abandoned():
-                return
-            case DeadLettered(reason, error):
-                log.warning(
-                    "message dead-lettered", queue=delivery.queue, reason=reason, error=error
-                )
-                await self._publisher.publish(self._dead_letter(delivery, reason, error))
+                return False
+            case DeadLettered():
+                await self._dead_letter(delivery, outcome)
+                return True
+            case PartsDeadLettered(parts):
+                for part, dead in parts:
+                    await self._dead_letter(part, dead)
+                return True
             case _:
                 assert_never(outcome)
-        # After the loss of the channel, the broker delivers the message again.
-        with suppress(BrokerUnavailable), translate_amqp_errors("The message is not acknowledged"):
-            await delivery.message.ack()
 
-    def _dead_letter(self, delivery: Delivery, reason: str, error: str | None) -> OutgoingMessage:
-        dead = DeadMessage(
+    async def _dead_letter(self, delivery: Delivery, dead: DeadLettered) -> None:
+        log.warning(
+            "message dead-lettered", queue=delivery.queue, reason=dead.reason, error=dead.error
+        )
+        await self._publisher.publish(self._dead_letter_of(delivery, dead))
+
+    def _dead_letter_of(self, delivery: Delivery, dead: DeadLettered) -> OutgoingMessage:
+        content = DeadMessage(
             queue=delivery.queue,
+            tenant=dead.tenant,
             message_id=delivery.message_id,
             type=delivery.message.type,
             routing_key=delivery.routing_key,
-            reason=reason,
-            error=_error_with_size(error, len(delivery.body)),
+            reason=dead.reason,
+            error=_error_with_size(dead.error, len(delivery.body)),
             dead_at=self._clock.now(),
             headers=_scalar_headers(delivery.message.headers),
             body=base64.b64encode(redact_bytes(delivery.body[:MAX_BODY_BYTES])).decode(),
         )
-        return dead_letter_of_message(dead)
+        return dead_letter_of_message(content)
+
+
+async def _acknowledge(deliveries: Sequence[Delivery]) -> None:
+    """Acknowledge deliveries. After the loss of their channel, the broker delivers them again."""
+    tags: dict[int, list[int]] = defaultdict(list)
+    channels: dict[int, UnacknowledgedTags] = {}
+    for delivery in deliveries:
+        channel = delivery.message.unacknowledged
+        if channel is not None:
+            channels[id(channel)] = channel
+            tags[id(channel)].append(delivery.message.tag)
+    for key, channel in channels.items():
+        with (
+            suppress(BrokerUnavailable),
+            translate_amqp_errors("The messages are not acknowledged"),
+        ):
+            await channel.acknowledge(tags[key])
 
 
 def _error_with_size(error: str | None, size: int) -> str | None:
@@ -138,13 +186,16 @@ def _error_with_size(error: str | None, size: int) -> str | None:
 
 
 def _scalar_headers(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the library's table type
-    """Return scalar values unchanged and other values as text, without the broker's `x-*`."""
+    """Return scalar values unchanged and other values as text, without the broker's `x-*`.
+
+    `x-delay` belongs to the sender.
+    """
     return {
         name: value
         if isinstance(value, str | int | float | bool)
         else str(value)[:MAX_ERROR_LENGTH]
         for name, value in (headers or {}).items()
-        if not name.startswith("x-")
+        if name == X_DELAY or not name.startswith("x-")
     }
 
 
@@ -175,16 +226,16 @@ async def handle_with_retries(handle: Handler, delivery: Delivery) -> Outcome:
 
 
 async def acknowledge_with_retries(
-    acknowledger: Acknowledger, delivery: Delivery, outcome: Outcome
+    acknowledger: Acknowledger, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]
 ) -> None:
-    """Acknowledge the delivery, and retry after any error."""
+    """Acknowledge the deliveries, and retry after any error."""
     tries = 0
     while True:
         try:
-            return await acknowledger.acknowledge(delivery, outcome)
+            return await acknowledger.acknowledge(deliveries, outcomes)
         except HarebellError as error:
-            log.warning("dead letter not published", queue=delivery.queue, error=error.code)
+            log.warning("dead letter not published", queue=deliveries[0].queue, error=error.code)
         except Exception:  # an escaped error would stop the consumer of the queue
-            log.exception("acknowledgement failed", queue=delivery.queue)
+            log.exception("acknowledgement failed", queue=deliveries[0].queue)
         tries += 1
         await asyncio.sleep(backoff_delay(tries))

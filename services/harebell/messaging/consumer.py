@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 import structlog
-from aio_pika.abc import (
-    AbstractChannel,
-    AbstractConnection,
-    AbstractIncomingMessage,
-    AbstractQueue,
-)
+from aio_pika.abc import AbstractChannel, AbstractConnection
+from aiormq.abc import DeliveredMessage
 from aiormq.exceptions import ChannelClosed
 
 from harebell.client.connection import (
@@ -32,7 +28,9 @@ from harebell.messaging.acknowledge import (
     acknowledge_with_retries,
     handle_with_retries,
 )
+from harebell.messaging.received_message import ReceivedMessage, UnacknowledgedTags
 from harebell.runtime.clock import monotonic
+from harebell.runtime.event_wait import wait_until_set
 from harebell.runtime.retries import MAX_BACKOFF, backoff_delay
 
 DRAIN_TIMEOUT: Final = 10.0  # seconds for the handlers to finish when a service stops
@@ -40,6 +38,7 @@ IDLE_CHECK_INTERVAL: Final = 5.0  # seconds between two counts of ready messages
 
 MIN_PROBE_INTERVAL: Final = 2.0  # seconds between two checks of an optional queue
 MAX_PROBE_INTERVAL: Final = 30.0  # seconds, because the broker logs each check of a missing queue
+MAX_UNLIKELY_INTERVAL: Final = 3600.0  # seconds, for a queue that probably does not exist
 MAX_OPTIONAL_QUEUES: Final = 1_000  # of one consumer; further ones wait for a place
 
 log = structlog.get_logger()
@@ -65,7 +64,7 @@ class ConcurrentWorker:
 
     async def _process(self, delivery: Delivery) -> None:
         outcome = await handle_with_retries(self._handle, delivery)
-        await acknowledge_with_retries(self._acknowledger, delivery, outcome)
+        await acknowledge_with_retries(self._acknowledger, [delivery], [outcome])
 
     async def drain(self, *, within: float) -> None:
         """Wait `within` seconds for the tasks and cancel the rest without acknowledgement."""
@@ -79,7 +78,7 @@ class ConcurrentWorker:
 class OrderedWorker:
     """A worker that handles deliveries in order, in batches of up to `limit`.
 
-    The worker waits `gather_time` seconds for further deliveries after the first one of a batch.
+    The worker waits `gather_time` seconds for further deliveries while a batch is not full.
     """
 
     def __init__(
@@ -103,16 +102,18 @@ class OrderedWorker:
 
     async def _run(self) -> None:
         while True:
-            batch = await self._next_batch()
-            for delivery, outcome in zip(batch, await self._outcomes(batch), strict=True):
-                await acknowledge_with_retries(self._acknowledger, delivery, outcome)
-            self._unacknowledged -= len(batch)
-            for _ in batch:
-                self._queued.task_done()
+            await self._process(await self._next_batch())
+
+    async def _process(self, batch: list[Delivery]) -> None:
+        outcomes = await self._outcomes(batch)
+        await acknowledge_with_retries(self._acknowledger, batch, outcomes)
+        self._unacknowledged -= len(batch)
+        for _ in batch:
+            self._queued.task_done()
 
     async def _next_batch(self) -> list[Delivery]:
         batch = [await self._queued.get()]
-        if self._queued.empty() and self._gather_time:
+        if self._queued.qsize() + 1 < self._limit and self._gather_time:
             await asyncio.sleep(self._gather_time)
         while len(batch) < self._limit and not self._queued.empty():
             batch.append(self._queued.get_nowait())
@@ -161,10 +162,12 @@ Connect: TypeAlias = Callable[[], Awaitable[AbstractConnection]]
 class OptionalQueues:
     """Further queues of a consumer, which exist on some brokers only and may appear at any time.
 
-    `names` returns the queues that may exist now.
+    `names` returns the queues that may exist now, and `unlikely` those of them that probably do
+    not.
     """
 
     names: Callable[[], Collection[str]]
+    unlikely: Callable[[], Collection[str]] = tuple
     prefetch: int  # of each queue
     on_change: Callable[[int], None] = lambda _: None  # receives the number of consumed queues
 
@@ -204,8 +207,13 @@ class Consumer:
         self._prefetch = prefetch
         self._needs_idle_check = needs_idle_check
         self._delivered = 0
-        self._consumed: dict[str, AbstractQueue] = {}  # by consumer tag, of the session
+        self._consumed: dict[str, str] = {}  # queue names by consumer tag, of the session
         self.is_consuming = False
+
+    @property
+    def consumed_queues(self) -> frozenset[str]:
+        """The queues of the present session, which are none without a session."""
+        return frozenset(self._consumed.values() if self.is_consuming else ())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Consume until `stop` is set and the handlers of the delivered messages have finished."""
@@ -220,8 +228,7 @@ class Consumer:
                 # A session that ends soon after its start counts as a failed try. Otherwise the
                 # consumer would reconnect without a pause.
                 tries = 1 if monotonic() - started_at > MAX_BACKOFF else tries + 1
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), backoff_delay(tries))
+                await wait_until_set(stop, backoff_delay(tries))
 
     async def _consume_session(self, stop: asyncio.Event) -> None:
         """Consume until `stop` is set. Raise `BrokerUnavailable` if the session ends earlier."""
@@ -247,8 +254,9 @@ class Consumer:
             if not stop.is_set():
                 raise BrokerUnavailable("The session has ended.")
             async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
-                for tag, queue in self._consumed.items():
-                    await queue.cancel(tag)
+                underlay = await channel.get_underlay_channel()
+                for tag in self._consumed:
+                    await underlay.basic_cancel(tag)
         finally:
             self.is_consuming = False
             # The broker delivers the messages of a lost session again, so no handler must finish.
@@ -266,19 +274,26 @@ class Consumer:
         # The deletion of a queue ends its consumers but not the channel. Without this callback the
         # consumer would wait forever.
         underlay.on_consumer_cancel_callbacks.add(lambda _: lost.set())
+        self._unacknowledged = UnacknowledgedTags(underlay)
         return channel
 
     async def _start_consuming(
         self, channel: AbstractChannel, name: str, *, prefetch: int, worker: Worker
     ) -> None:
         await channel.set_qos(prefetch_count=prefetch)  # of the next consumer of the channel
-        queue = await channel.get_queue(name, ensure=True)
+        await channel.get_queue(name, ensure=True)
+        unacknowledged = self._unacknowledged
 
-        async def deliver(message: AbstractIncomingMessage) -> None:
+        # The message objects of aio-pika would need a third of the CPU time of intake.
+        async def deliver(delivered: DeliveredMessage) -> None:
             self._delivered += 1
+            message = ReceivedMessage.of(delivered, unacknowledged)
+            unacknowledged.add(message.tag)
             await worker.put(Delivery(message, name))
 
-        self._consumed[await queue.consume(deliver)] = queue
+        underlay = await channel.get_underlay_channel()
+        consumed = await underlay.basic_consume(name, deliver)
+        self._consumed[consumed.consumer_tag or ""] = name
 
     async def _consume_optional(
         self,
@@ -308,7 +323,9 @@ class Consumer:
                     log.info("optional queue consumed", queue=name)
                     continue
                 probe.at = monotonic() + probe.interval
-                probe.interval = min(2 * probe.interval, MAX_PROBE_INTERVAL)
+                is_unlikely = name in optional.unlikely()
+                longest = MAX_UNLIKELY_INTERVAL if is_unlikely else MAX_PROBE_INTERVAL
+                probe.interval = min(2 * probe.interval, longest)
             await asyncio.sleep(MIN_PROBE_INTERVAL)
 
     async def _has_queue(self, connection: AbstractConnection, name: str) -> bool:

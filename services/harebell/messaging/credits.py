@@ -1,4 +1,4 @@
-"""Credits: the notices of a ticker about the commands that it has applied, for their intake.
+"""Credits: the notices of a service about the commands that it has applied, for their intake.
 
 Intake names its queue and a number in a header, and the ticker returns the number to that queue.
 A lost credit delays the tenant of the command by at most `intake.commands.window.CREDIT_TIMEOUT`.
@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 
 def credit_headers(queue: str, number: int, *, tenant: str) -> dict[str, FieldValue]:
-    """Return the headers that request a credit from the ticker."""
+    """Return the headers that request a credit from the service that applies the commands."""
     return {CREDIT_QUEUE: queue, CREDIT_NUMBER: number, TENANT: tenant}
 
 

@@ -13,7 +13,7 @@ from harebell.contract.errors import HarebellError, Unroutable
 from harebell.contract.events import EventJson
 from harebell.contract.json_codec import encode_plain
 from harebell.domain.run_states import AttemptCompletion, RunEnd
-from harebell.messaging import metrics
+from harebell.messaging import metrics, run_log
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 
 MAX_EVENTS: Final = 500  # in one message
@@ -74,7 +74,7 @@ def _error_headers(data: Mapping[str, Any]) -> dict[str, FieldValue]:
 
 
 async def publish_events(publisher: Publisher, events: Iterable[OutgoingEvent]) -> None:
-    """Count and publish the events of committed changes. Raise no error.
+    """Count, log and publish the events of committed changes. Raise no error.
 
     Events are hints and the ledger is the record, so a failed publish is only logged.
     An error here must not look like a failure of the committed change.
@@ -83,6 +83,11 @@ async def publish_events(publisher: Publisher, events: Iterable[OutgoingEvent]) 
     events = list(events)
     try:
         _count(events)
+        for each in events:
+            runs = 1 if each.end is None else each.end.runs
+            run_log.log_event(
+                each.tenant, each.verb, each.event["data"], attempt=each.attempt, runs=runs
+            )
         failures = await publisher.publish_each(event_messages(events))
     except Exception:
         log.exception("events not published", events=len(events))

@@ -1,17 +1,27 @@
-"""The worker of a consumer of several queues, which serves the queues by deficit round robin."""
+"""The workers of a consumer of several queues, which serve the queues of tenants in turn."""
 
 import asyncio
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
-from harebell.messaging.acknowledge import Acknowledger, BatchHandler, Delivery, Outcome
+from harebell.messaging.acknowledge import (
+    Acknowledger,
+    BatchHandler,
+    Delivery,
+    Handler,
+    Outcome,
+    acknowledge_with_retries,
+    handle_with_retries,
+)
 from harebell.messaging.consumer import OrderedWorker
 from harebell.messaging.deficit_round_robin import DeficitRoundRobin
+from harebell.runtime.event_wait import wait_until_set
 
 MESSAGE_SIZE: Final = 256  # bytes that each message counts besides its body
-MAX_PARALLEL: Final = 4  # flows whose batches are handled at the same time
+MAX_PARALLEL: Final = 4  # flows, or large batches, that are handled at the same time
+MAX_SMALL_BATCH: Final = 16 * 1024  # bytes of a batch that is handled before the next batch
 MAX_WORKERS: Final = 100  # ordered workers that remain when they have no delivery
 MAX_WINDOW_WAIT: Final = 0.1  # seconds between two checks of the windows of the queues
 
@@ -44,7 +54,8 @@ def size_of(delivery: Delivery) -> int:
 class FairWorker(OrderedWorker):
     """A worker that handles the deliveries of each queue in order, and the queues in turn.
 
-    A batch has up to `limit` deliveries and, unless one delivery is larger, `max_bytes`.
+    A batch has up to `limit` deliveries and, unless one delivery is larger, `max_bytes`. During a
+    batch of more than `MAX_SMALL_BATCH` bytes, the worker handles batches of the other queues.
     """
 
     def __init__(
@@ -59,6 +70,8 @@ class FairWorker(OrderedWorker):
         self._flows: DeficitRoundRobin[Delivery] = DeficitRoundRobin()
         self._max_bytes = max_bytes
         self._windows = windows or OpenWindows()
+        self._busy: set[str] = set()  # the queues of the large batches
+        self._large_batches: set[asyncio.Task[None]] = set()
         super().__init__(handle, acknowledger, limit=limit, gather_time=0)
 
     async def put(self, delivery: Delivery) -> None:
@@ -71,16 +84,121 @@ class FairWorker(OrderedWorker):
         await self._queued.get()
         while not (batch := self._take()):
             self._windows.changed.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._windows.changed.wait(), MAX_WINDOW_WAIT)
+            await wait_until_set(self._windows.changed, MAX_WINDOW_WAIT)
         for _ in batch[1:]:
             self._queued.get_nowait()
         return batch
 
+    async def drain(self, *, within: float) -> None:
+        """Wait `within` seconds until the queue is empty, then cancel the rest."""
+        await super().drain(within=within)
+        for task in self._large_batches:
+            task.cancel()
+        await asyncio.gather(*self._large_batches, return_exceptions=True)
+
+    async def _process(self, batch: list[Delivery]) -> None:
+        """Handle a small batch, or start a large one beside those of the other queues."""
+        if sum(map(size_of, batch)) <= MAX_SMALL_BATCH:
+            await super()._process(batch)
+            return
+        queues = {each.queue for each in batch}
+        task = asyncio.create_task(super()._process(batch))
+        self._busy |= queues
+        self._large_batches.add(task)
+        task.add_done_callback(partial(self._end_large_batch, queues))
+        if len(self._large_batches) >= MAX_PARALLEL:
+            await asyncio.wait(self._large_batches, return_when=asyncio.FIRST_COMPLETED)
+
+    def _end_large_batch(self, queues: set[str], task: asyncio.Task[None]) -> None:
+        self._large_batches.discard(task)
+        self._busy -= queues
+        self._windows.changed.set()
+
     def _take(self) -> list[Delivery]:
-        return self._flows.take(
-            limit=self._limit, max_bytes=self._max_bytes, admits=self._windows.admits
+        return self._flows.take(limit=self._limit, max_bytes=self._max_bytes, admits=self._admits)
+
+    def _admits(self, queue: str, taken: int, size: int) -> bool:
+        return queue not in self._busy and self._windows.admits(queue, taken, size)
+
+
+def queue_of(delivery: Delivery) -> str:
+    """Return the queue of a delivery, which is its flow by default."""
+    return delivery.queue
+
+
+class FairConcurrentWorker:
+    """A worker that handles each delivery in its own task, and takes the flows in turn.
+
+    A flow is a queue, or what `flow_of` returns, such as a tenant. At most `limit` deliveries are
+    handled at the same time, and `limit_of` returns the bound of each flow. A flow with the bound
+    1 keeps its order. The prefetch of the queues bounds the deliveries that wait.
+    """
+
+    def __init__(
+        self,
+        handle: Handler,
+        acknowledger: Acknowledger,
+        *,
+        limit: int,
+        limit_of: Callable[[str], int],
+        flow_of: Callable[[Delivery], str] = queue_of,
+    ) -> None:
+        self._handle = handle
+        self._acknowledger = acknowledger
+        self._limit = limit
+        self._limit_of = limit_of
+        self._flow_of = flow_of
+        self._waiting: OrderedDict[str, deque[Delivery]] = OrderedDict()  # in the order of turns
+        self._active: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._tasks and not self._waiting
+
+    async def put(self, delivery: Delivery) -> None:
+        self._waiting.setdefault(self._flow_of(delivery), deque()).append(delivery)
+        self._start()
+
+    async def drain(self, *, within: float) -> None:
+        """Wait `within` seconds for the tasks and cancel the rest without acknowledgement.
+
+        The broker delivers the messages again whose handlers have not started.
+        """
+        self._waiting.clear()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=within)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def _start(self) -> None:
+        """Start the deliveries that have room. A flow that was served waits behind the others."""
+        while len(self._tasks) < self._limit and (flow := self._next_flow()) is not None:
+            deliveries = self._waiting.pop(flow)
+            delivery = deliveries.popleft()
+            if deliveries:
+                self._waiting[flow] = deliveries
+            self._active[flow] += 1
+            task = asyncio.create_task(self._process(delivery))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._end, flow))
+
+    def _next_flow(self) -> str | None:
+        return next(
+            (flow for flow in self._waiting if self._active[flow] < self._limit_of(flow)), None
         )
+
+    def _end(self, flow: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._active[flow] -= 1
+        if not self._active[flow]:
+            del self._active[flow]  # a flow may be a tenant, and tenants have no bound
+        self._start()
+
+    async def _process(self, delivery: Delivery) -> None:
+        outcome = await handle_with_retries(self._handle, delivery)
+        await acknowledge_with_retries(self._acknowledger, [delivery], [outcome])
 
 
 class ParallelWorker:

@@ -1,23 +1,44 @@
-"""Patch of pamqp: properties that are not UTF-8 are decoded with replacement characters.
+"""Patches of pamqp: properties that are not UTF-8, and the types of numbers in headers.
 
 A short string of AMQP is a byte string for the broker.
 pamqp decodes short strings strictly, and the error closes the connection.
 The broker then delivers the message again, so one such message stops its queue.
 Each delivery also brings the other prefetched messages closer to their delivery limit.
 Decision 8 gives the condition for the removal of this patch.
+
+pamqp writes a float of 64 bits as one of 32 bits, which changes its value.
+It writes an integer in the shortest of six types, and some clients know only four (decision 90).
 """
 
-from pamqp import common, decode
+import struct
 
+from pamqp import common, decode, encode
+
+_MIN_INT32, _MAX_INT32 = -(2**31), 2**31 - 1
 _LENGTH_BYTES = 4  # of the length at the start of a table
 
+_encode_value = encode.encode_table_value
 _decode_table_strictly = decode.METHODS["table"]
 
 
 def install() -> None:
-    """Replace two decoders of pamqp in this process. A second call changes nothing."""
+    """Replace functions of pamqp in this process. A second call changes nothing."""
+    encode.encode_table_value = _encode_number_or_value
     decode.METHODS["shortstr"] = _decode_short_string
     decode.METHODS["table"] = _decode_table
+
+
+def _encode_number_or_value(
+    value: "common.FieldArray | common.FieldTable | common.FieldValue",
+) -> bytes:
+    """Encode an integer with 32 or 64 bits and a float with 64 bits, as other clients do."""
+    if type(value) is int and _MIN_INT32 <= value <= _MAX_INT32:
+        return b"I" + struct.pack(">i", value)
+    if type(value) is int:
+        return b"l" + struct.pack(">q", value)
+    if type(value) is float:
+        return b"d" + struct.pack(">d", value)
+    return _encode_value(value)
 
 
 def _decode_short_string(value: bytes) -> tuple[int, str]:

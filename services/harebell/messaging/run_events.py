@@ -1,14 +1,15 @@
 """Messages about runs: events, stop requests and dead letters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from pamqp.common import FieldValue
 
 from harebell.contract import amqp_names
 from harebell.contract.control import StopRequest
 from harebell.contract.dead_letter import AttemptRecord, DeadRun
-from harebell.contract.events import RunEventData, make_event
+from harebell.contract.events import RunEventData, RunProgressedEventData, make_event
 from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import encode, encode_all
 from harebell.contract.redaction import redact_target
@@ -42,6 +43,28 @@ def run_event(ticket: Ticket, completion: AttemptCompletion, attempt: int) -> Ou
     return OutgoingEvent(tenant, verb, event, attempt=completion, end=completion.end)
 
 
+def delegated_event(ticket: Ticket, *, attempt: int, token: int, at: datetime) -> OutgoingEvent:
+    """Return the event of a call that delegated its run, which shows a healthy downstream.
+
+    The attempt ends only when the worker reports, which may take days.
+    """
+    tenant, run_id = ticket.run_spec.tenant, ticket.run_id
+    data = RunEventData(
+        run_id=run_id,
+        schedule_id=ticket.schedule_id,
+        key=ticket.run_spec.key,
+        scheduled_for=ticket.scheduled_for,
+        attempt=attempt,
+        state=RunState.RUNNING,
+        downstream=ticket.downstream,
+        healthy=True,
+    )
+    event = make_event(
+        tenant, "run.delegated", data, id_=f"{run_id}/{token}", subject=run_id, at=at
+    )
+    return OutgoingEvent(tenant, "run.delegated", event)
+
+
 def run_event_without_attempt(
     tenant: str,
     key: RunKey,
@@ -71,6 +94,23 @@ def run_event_without_attempt(
     event_id = f"{key}/{finished_at.isoformat()}"
     event = make_event(tenant, verb, data, id_=event_id, subject=run_id, at=finished_at)
     return OutgoingEvent(tenant, verb, event, end=RunEnd(state, reason, runs))
+
+
+def progress_event(
+    tenant: str, key: RunKey, progress: Mapping[str, Any], *, at: datetime
+) -> OutgoingEvent:
+    """Return the event of a report, without its checkpoint, which may contain data of the work."""
+    run_id = str(key)
+    data = RunProgressedEventData(
+        run_id=run_id,
+        schedule_id=key.schedule_id,
+        scheduled_for=key.scheduled_for,
+        percent=progress.get("percent"),
+        message=progress.get("message"),
+    )
+    event_id = f"{run_id}/{at.isoformat()}"
+    event = make_event(tenant, "run.progressed", data, id_=event_id, subject=run_id, at=at)
+    return OutgoingEvent(tenant, "run.progressed", event)
 
 
 def stop_request_message(holder: str, keys: Sequence[RunKey]) -> OutgoingMessage:

@@ -14,6 +14,7 @@ from harebell.contract.errors import InvalidInput, Transient, Unroutable
 from harebell.messaging.declare import declare, find_missing
 from harebell.messaging.topology.declarations import Topology
 from harebell.runtime.clock import monotonic
+from harebell.runtime.event_wait import wait_until_set
 
 # Connections that open together declare the topology once.
 MIN_DECLARE_INTERVAL: Final = 2.0  # seconds
@@ -77,8 +78,7 @@ class TopologyKeeper:
         A keeper without `declares` returns at once.
         """
         while self.declares:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._broken.wait(), REDECLARE_INTERVAL)
+            await wait_until_set(self._broken, REDECLARE_INTERVAL)
             await asyncio.sleep(CONSUMER_CANCEL_TIME)
             self._broken.clear()
             with suppress(Transient), translate_amqp_errors("The topology cannot be declared"):
@@ -89,5 +89,9 @@ class TopologyKeeper:
         if self.declares:
             await declare(connection, self.topology)
         elif errors := await find_missing(connection, self.topology):
-            reason = f"The broker must have the complete topology, but: {'; '.join(errors)}"
+            reason = (
+                "The broker must have the complete topology. Import the definitions file, or set "
+                "the mode declare on a broker for development. The broker answers: "
+                f"{'; '.join(errors)}"
+            )
             raise InvalidInput(reason, field="HAREBELL_TOPOLOGY_MODE", code="topology")

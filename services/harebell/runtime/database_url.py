@@ -6,7 +6,7 @@ The parameters of TLS have the meaning of libpq, but off loopback the default is
 import ssl
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar, assert_never
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from harebell.client.tls import TlsServer, client_context, is_loopback
@@ -15,6 +15,8 @@ from harebell.contract.errors import InvalidInput
 SCHEMES: Final = ("postgresql", "postgres", "postgresql+asyncpg")
 DEFAULT_PORT: Final = 5432
 FIELD: Final = "database_url"
+
+Value = TypeVar("Value", bound=StrEnum)
 
 
 class SslMode(StrEnum):
@@ -28,10 +30,30 @@ class SslMode(StrEnum):
     VERIFY_FULL = "verify-full"
 
 
+class SessionTarget(StrEnum):
+    """The values of `target_session_attrs`: which server of several may be used."""
+
+    ANY = "any"
+    PRIMARY = "primary"
+    READ_WRITE = "read-write"  # the same as `primary`
+    STANDBY = "standby"
+    READ_ONLY = "read-only"  # the same as `standby`
+    PREFER_STANDBY = "prefer-standby"
+
+
+class Pooler(StrEnum):
+    """The values of `pooler`: the mode of a connection pooler such as pgbouncer."""
+
+    NONE = "none"
+    TRANSACTION = "transaction"
+
+
 SSL_MODE: Final = "sslmode"
 SSL_FILES: Final = ("sslrootcert", "sslcert", "sslkey")
-OTHER_PARAMETERS: Final = ("host", "target_session_attrs")  # asyncpg reads them
-PARAMETERS: Final = (SSL_MODE, *SSL_FILES, *OTHER_PARAMETERS)
+SESSION_TARGET: Final = "target_session_attrs"
+POOLER: Final = "pooler"
+PARAMETERS: Final = (SSL_MODE, *SSL_FILES, "host", SESSION_TARGET, POOLER)
+MAX_HOSTS: Final = 8  # of one URL, each of which may take the time of a connection
 # asyncpg itself tries these modes with and without TLS, and verifies no certificate.
 _OPPORTUNISTIC: Final = (SslMode.DISABLE, SslMode.ALLOW, SslMode.PREFER)
 
@@ -40,17 +62,19 @@ _OPPORTUNISTIC: Final = (SslMode.DISABLE, SslMode.ALLOW, SslMode.PREFER)
 class DatabaseUrl:
     """The address of a database, and the way to verify its server."""
 
-    dsn: str  # for asyncpg, without `sslmode`
+    dsn: str  # for asyncpg, without the parameters that are fields
     hosts: tuple[str, ...]
     ports: tuple[int, ...]
     sslmode: SslMode
+    session_target: SessionTarget = SessionTarget.ANY
+    pooler: Pooler = Pooler.NONE
     sslrootcert: str | None = None
     sslcert: str | None = None
     sslkey: str | None = None
 
     @property
     def servers(self) -> tuple[TlsServer, ...]:
-        """The servers, of which asyncpg uses the first that answers."""
+        """The servers, of which a connection uses the first that fits `session_targets`."""
         return tuple(
             TlsServer(
                 title="database",
@@ -63,6 +87,24 @@ class DatabaseUrl:
             )
             for host, port in zip(self.hosts, self.ports, strict=True)
         )
+
+    @property
+    def session_targets(self) -> tuple[SessionTarget, ...]:
+        """The kinds of servers to search for, one after the other.
+
+        A session of the audit is read-only by its own setting, so `read-write` means the primary.
+        """
+        match self.session_target:
+            case SessionTarget.PREFER_STANDBY:
+                return SessionTarget.STANDBY, SessionTarget.ANY
+            case SessionTarget.READ_WRITE | SessionTarget.PRIMARY:
+                return (SessionTarget.PRIMARY,)
+            case SessionTarget.READ_ONLY | SessionTarget.STANDBY:
+                return (SessionTarget.STANDBY,)
+            case SessionTarget.ANY:
+                return (SessionTarget.ANY,)
+            case _:
+                assert_never(self.session_target)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -97,7 +139,10 @@ def read_database_url(url: str) -> DatabaseUrl:
 
     Raise `InvalidInput` for another form. The reason omits the URL, which may contain a password.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # an IPv6 address beside other hosts, which needs a name instead
+        parts = urlsplit("")
     if parts.scheme not in SCHEMES:
         reason = "The database URL must have the form postgresql://user:password@host:5432/name."
         raise InvalidInput(reason, field=FIELD)
@@ -106,10 +151,22 @@ def read_database_url(url: str) -> DatabaseUrl:
     _check_parameters([name for name, _ in pairs], query)
     hosts, ports = _addresses(parts.netloc.rpartition("@")[2], query.get("host"))
     default = SslMode.PREFER if all(map(is_loopback, hosts)) else SslMode.VERIFY_FULL
-    mode = _ssl_mode(query.pop(SSL_MODE, default))
+    mode = _one_of(SslMode, SSL_MODE, query.pop(SSL_MODE, default))
+    # A standby accepts a login too, and then rejects each statement that writes.
+    usual = SessionTarget.ANY if len(hosts) == 1 else SessionTarget.PRIMARY
+    target = _one_of(SessionTarget, SESSION_TARGET, query.pop(SESSION_TARGET, usual))
+    pooler = _one_of(Pooler, POOLER, query.pop(POOLER, Pooler.NONE))
     dsn = urlunsplit(parts._replace(scheme="postgresql", query=urlencode(query)))
     files = {name: query[name] for name in SSL_FILES if name in query}
-    return DatabaseUrl(dsn=dsn, hosts=hosts, ports=ports, sslmode=mode, **files)
+    return DatabaseUrl(
+        dsn=dsn,
+        hosts=hosts,
+        ports=ports,
+        sslmode=mode,
+        session_target=target,
+        pooler=pooler,
+        **files,
+    )
 
 
 def _check_parameters(names: list[str], query: dict[str, str]) -> None:
@@ -126,12 +183,12 @@ def _check_parameters(names: list[str], query: dict[str, str]) -> None:
         raise InvalidInput(reason, field=FIELD)
 
 
-def _ssl_mode(text: str) -> SslMode:
+def _one_of(values: type[Value], name: str, text: str) -> Value:
     try:
-        return SslMode(text)
+        return values(text)
     except ValueError:
-        known = ", ".join(SslMode)
-        reason = f"The parameter sslmode of the database URL must be one of {known}, not {text!r}."
+        known = ", ".join(values)
+        reason = f"The parameter {name} of the database URL must be one of {known}, not {text!r}."
         raise InvalidInput(reason, field=FIELD) from None
 
 
@@ -145,6 +202,9 @@ def _addresses(netloc: str, host: str | None) -> tuple[tuple[str, ...], tuple[in
             reason = "A port of the database URL must be a number."
             raise InvalidInput(reason, field=FIELD)
         ports.append(int(port or DEFAULT_PORT))
+    if len(hosts) > MAX_HOSTS or (len(hosts) > 1 and not all(hosts)):
+        reason = f"The database URL must name at most {MAX_HOSTS} hosts, and each must have a name."
+        raise InvalidInput(reason, field=FIELD)
     return tuple(hosts), tuple(ports)
 
 

@@ -1,6 +1,7 @@
 """The keeper of the tenant policies, which reads their document again when it changes."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +63,10 @@ class PolicyKeeper:
         """Return the policies in force. A reload replaces the object."""
         return self._current
 
+    def retry_min_wait(self, tenant: str) -> timedelta | None:
+        """Return the minimum time between two attempts of a run of the tenant."""
+        return self._current.of(tenant).quotas.retry_min_wait
+
     @property
     def has_file(self) -> bool:
         """Return whether an operator has written a document."""
@@ -81,6 +86,7 @@ class PolicyKeeper:
     async def reload(self) -> None:
         """Read the file. An invalid document leaves the policies and sets the fault."""
         if self._path is None:
+            metrics.TENANT_POLICIES_VALID.set(1)  # nothing is older than the policies in force
             return
         try:
             # In a thread, because a large document takes longer than a start may be late.

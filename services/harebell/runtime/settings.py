@@ -32,6 +32,8 @@ from harebell.contract.secret import SecretName
 from harebell.contract.types import Duration, Interval, PoolName, Tenant, duration_text
 from harebell.domain.default_schedule import DefaultWhen
 from harebell.domain.sender import DEFAULT_OPERATORS, IdentityMode, default_mode
+from harebell.domain.tenant_policy import MAX_PATTERNS, DelayedExchange
+from harebell.domain.trace_relation import MAX_CHILD_WAIT, TraceMode
 from harebell.domain.url_policy import Egress, Network
 from harebell.runtime.database_url import read_database_url
 
@@ -40,13 +42,23 @@ PREFIX: Final = "HAREBELL_"
 FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE is the path of a file with the value
 # The command line and the migration read these variables. A service ignores them.
 OTHER_PROGRAMS_SETTINGS: Final = frozenset(
-    {"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD", "ROLE_PASSWORDS_FILE"}
+    {
+        "TENANT",
+        "TIMEOUT",
+        "OUTPUT",
+        "ROLE_PASSWORD",
+        "ROLE_PASSWORDS_FILE",
+        "MIGRATION_WAIT",
+        "MANAGEMENT_URL",
+    }
 )
 SHARE_OF_ONE_OF_SEVERAL_TENANTS: Final = 0.75  # of the slots of a lane
 MIN_POLL_INTERVAL: Final = timedelta(milliseconds=10)
 MAX_POLL_INTERVAL: Final = timedelta(seconds=15)
 MIN_BREAKER_WINDOW: Final = timedelta(seconds=1)
 MIN_OPEN_DURATION: Final = timedelta(seconds=1)
+MIN_RETENTION: Final = timedelta(days=1)  # the ledger has one partition for each day
+MIN_RESULT_RETENTION: Final = timedelta(hours=1)  # within which a sender repeats a command
 
 
 def _parse_networks(value: object) -> object:
@@ -61,6 +73,22 @@ def _parse_names(value: object) -> object:
         parts = value.replace("\n", ",").split(",")
         return frozenset(part.strip() for part in parts if part.strip())
     return value
+
+
+def _parse_delayed(value: object) -> object:
+    """Return the tenant of each exchange from `orders=acme,mail=acme`."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.strip().partition("=") for part in value.split(",") if part.strip()]
+    names = [name for name, _, _ in pairs]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise invalid(
+                "invalid_setting", f"The exchange {name!r} must have a tenant: orders=acme."
+            )
+        if names.count(name) > 1:
+            raise invalid("invalid_setting", f"The exchange {name!r} must have one tenant.")
+    return {name: tenant for name, _, tenant in pairs}
 
 
 def _parse_list(value: object) -> object:
@@ -162,9 +190,18 @@ class ServiceSettings(BaseModel):
     http_port: Annotated[int, Field(ge=0, le=65535)] = 0  # 0: a free port
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "text"] = "json"
-    topology_mode: Literal["declare", "check"] = "declare"
+    run_log: Literal["off", "failures", "all"] = "failures"  # the transitions with a log line
+    otel: bool = False  # export spans, as the OTEL_* variables define
+    # A service that creates nothing needs no rights to do so, and a wrong address stays unchanged.
+    topology_mode: Literal["declare", "check"] = "check"
     secrets_dir: Path | None = None  # contains one file <tenant>/<name> for each secret
     tenants_file: Path | None = None  # the tenant policies, which a service reads again
+    # The tenant of each exchange with delayed messages, without a file of policies: orders=acme
+    delayed_exchanges: Annotated[
+        Mapping[DelayedExchange, Tenant],
+        BeforeValidator(_parse_delayed),
+        Field(max_length=MAX_PATTERNS),
+    ] = {}
     # None: `verified` where the topology mode is `check`, and `routing_key` otherwise.
     identity: Annotated[IdentityMode | None, Field(validate_default=True)] = None
     # Logins that may act for every tenant and give the orders of the operators.
@@ -295,6 +332,23 @@ class TickerSettings(ServiceSettings):
     min_poll_interval: Annotated[Duration, Field(ge=MIN_POLL_INTERVAL, le=MAX_POLL_INTERVAL)] = (
         timedelta(milliseconds=250)
     )
+    # The ages after which rows are removed. A tenant policy replaces them for its tenant.
+    run_retention: Annotated[Duration, Field(ge=MIN_RETENTION)] = timedelta(days=30)
+    version_retention: Annotated[Duration, Field(ge=MIN_RETENTION)] = timedelta(days=90)
+    ended_schedule_retention: Annotated[Duration, Field(ge=MIN_RETENTION)] = timedelta(days=30)
+    bulk_operation_retention: Annotated[Duration, Field(ge=MIN_RETENTION)] = timedelta(days=30)
+    command_result_retention: Annotated[Duration, Field(ge=MIN_RESULT_RETENTION)] = timedelta(
+        hours=24
+    )
+    archive_dir: Path | None = None  # contains the removed runs; None: removed without an archive
+
+    @field_validator("archive_dir")
+    @classmethod
+    def _check_archive_dir(cls, directory: Path | None) -> Path | None:
+        if directory is not None and not os.access(directory, os.W_OK | os.X_OK):
+            reason = f"The archive must be an existing and writable directory, not {directory}."
+            raise invalid("invalid_setting", reason)
+        return directory
 
 
 class DispatcherSettings(ServiceSettings):
@@ -335,6 +389,9 @@ class ExecutorSettings(TargetSettings):
     example_tasks: bool = False  # harebell.echo and harebell.sleep, for the local stack
     egress_proxy: Annotated[SecretStr, AfterValidator(_check_proxy_url)] | None = None
     shutdown_timeout: Duration = timedelta(seconds=25)  # for attempts in flight at the stop
+    # Whether the span of an attempt continues the trace of its command.
+    trace: TraceMode = TraceMode.AUTO
+    trace_max_wait: Duration = MAX_CHILD_WAIT  # between the command and an attempt in its trace
 
     @field_validator("lease_critical")
     @classmethod

@@ -14,11 +14,19 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from harebell.client.cancellation import raise_if_cancelled
 from harebell.client.tls import BAD_CERTIFICATE, CertificateFault, certificate_fault
-from harebell.contract.errors import DatabaseUnavailable
-from harebell.runtime.database_url import read_database_url
+from harebell.contract.errors import DatabaseUnavailable, InvalidInput
+from harebell.runtime.database_url import (
+    FIELD,
+    DatabaseUrl,
+    Pooler,
+    SessionTarget,
+    read_database_url,
+)
 from harebell.runtime.settings import PoolBounds
 from harebell.storage import metrics
+from harebell.storage.role_passwords import ROLES
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 # The client waits longer than `statement_timeout`, because only a silent connection needs this end.
@@ -43,7 +51,23 @@ TIMEOUT_SETTINGS: Final = {
     "timezone": "UTC",
 }
 
+# The parameters that pgbouncer sets in a session of the server for each client.
+POOLED_SETTINGS: Final = ("application_name", "timezone")
+# The pooler has the connection to the server, and each client sends its own time zone.
+_NOT_OF_ROLES: Final = ("tcp_user_timeout", "timezone")
+AUDITOR: Final = "harebell_auditor"  # reads for longer, and connects without a pooler
+INTAKE: Final = "harebell_intake"
+# Another client may use the session of the server next, so no statement keeps a name.
+_UNNAMED_STATEMENTS: Final[Mapping[str, Any]] = {
+    "prepared_statement_cache_size": 0,
+    "prepared_statement_name_func": str,  # returns an empty text
+}
+
 _ASYNCPG_DIALECT: Final = asyncpg_dialect.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy has no type for it
+
+# The server of the last connection of each URL with several servers.
+_LAST_SERVERS: Final[dict[str, int]] = {}
+MAX_REMEMBERED_URLS: Final = 16
 
 DATABASE_TIME: Final = "SELECT clock_timestamp()"
 
@@ -56,26 +80,40 @@ _TRANSIENT_ERRORS: Final = (
     asyncpg.TransactionRollbackError,  # deadlocks and serialization failures
     asyncpg.LockNotAvailableError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,  # a standby that is not promoted yet
     asyncpg.InvalidCachedStatementError,  # a migration has changed a table of the statement
     OSError,
     TimeoutError,
     PoolTimeoutError,
 )
+# After one of these errors, the next server of a URL may accept the connection.
+_NEXT_SERVER_ERRORS: Final = (
+    CertificateFault,
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,  # a server that starts or stops
+    asyncpg.InternalClientError,  # a standby instead of the primary
+)
 
 
 @contextmanager
 def translate_db_errors() -> Iterator[None]:
-    """Raise `DatabaseUnavailable` for every error that a retry may avoid."""
+    """Raise `DatabaseUnavailable` for every error that a retry may avoid.
+
+    A cancellation of the calling task passes, even if an error of the connection hides it.
+    """
     try:
         yield
     except CertificateFault as error:
         raise DatabaseUnavailable(str(error), code=BAD_CERTIFICATE) from error
     except _TRANSIENT_ERRORS as error:
+        raise_if_cancelled(error)
         raise DatabaseUnavailable(str(error) or type(error).__name__) from error
     except DBAPIError as error:  # SQLAlchemy wraps the error of asyncpg
         cause = error.orig and error.orig.__cause__
         if not isinstance(cause, _TRANSIENT_ERRORS):
             raise
+        raise_if_cancelled(error)
         raise DatabaseUnavailable(str(cause) or type(cause).__name__) from error
 
 
@@ -88,17 +126,66 @@ async def connect(
     """Open a connection, as each pool, each engine and the migration do.
 
     Each call reads the files of the certificates again, so their rotation needs no restart.
+    Each server of the URL has `timeout` seconds, so that a silent one does not hide the others.
+    With `pooler=transaction`, the connection prepares no statement for later and sets only what
+    a pooler accepts. The roles then have the other settings (`role_defaults`).
     Raise `CertificateFault` if a certificate prevents the connection, and the errors of asyncpg.
     """
     address = read_database_url(url)
-    ssl = address.ssl()
+    settings |= {"ssl": address.ssl(), "timeout": timeout}
+    if address.pooler is Pooler.TRANSACTION:
+        wanted = settings.get("server_settings", {})
+        allowed = {name: wanted[name] for name in POOLED_SETTINGS if name in wanted}
+        settings |= {"server_settings": allowed, "statement_cache_size": 0}
+    if len(address.hosts) == 1:
+        return await _connect_to_server(address, 0, address.session_targets[-1], settings=settings)
+    errors: list[Exception] = []
+    for target in address.session_targets:
+        for index in _servers_in_order(url, len(address.hosts)):
+            try:
+                connection = await _connect_to_server(address, index, target, settings=settings)
+            except _NEXT_SERVER_ERRORS as error:
+                errors.append(error)
+            else:
+                _remember_server(url, index)
+                return connection
+    raise next((each for each in errors if isinstance(each, CertificateFault)), errors[-1])
+
+
+def refuse_pooler(url: str, reader: str) -> None:
+    """Raise `InvalidInput` if the URL leads to a pooler, because `reader` needs one session."""
+    if read_database_url(url).pooler is not Pooler.NONE:
+        reason = f"{reader} must connect to PostgreSQL directly, without the parameter pooler."
+        raise InvalidInput(reason, field=FIELD)
+
+
+async def _connect_to_server(
+    address: DatabaseUrl, index: int, target: SessionTarget, *, settings: Mapping[str, Any]
+) -> asyncpg.Connection:
+    place: dict[str, Any] = {}
+    if len(address.hosts) > 1:
+        place = {"host": address.hosts[index], "port": address.ports[index]}
     try:
-        return await asyncpg.connect(address.dsn, ssl=ssl, timeout=timeout, **settings)
+        return await asyncpg.connect(
+            address.dsn, target_session_attrs=target.value, **place, **settings
+        )
     except OSError as error:
-        for server in address.servers:
-            if (fault := await certificate_fault(error, server)) is not None:
-                raise fault from error
+        fault = await certificate_fault(error, address.servers[index])
+        if fault is not None:
+            raise fault from error
         raise
+
+
+def _servers_in_order(url: str, count: int) -> list[int]:
+    """Return the server of the last connection first, because another may be silent for days."""
+    last = _LAST_SERVERS.get(url, 0)
+    return [last, *(index for index in range(count) if index != last)]
+
+
+def _remember_server(url: str, index: int) -> None:
+    if len(_LAST_SERVERS) >= MAX_REMEMBERED_URLS:
+        _LAST_SERVERS.clear()
+    _LAST_SERVERS[url] = index
 
 
 async def _connect_and_report(
@@ -194,19 +281,42 @@ async def _measure_statements(connection: asyncpg.Connection) -> None:
 def open_engine(url: str, *, name: str, bounds: PoolBounds | None = None) -> AsyncEngine:
     """Return an engine for cold reads with SQLAlchemy Core (decision 1)."""
     bounds = bounds or PoolBounds()
-    return create_async_engine(
+    open_one = partial(
+        connect,
+        url,
+        command_timeout=COMMAND_TIMEOUT,
+        server_settings={**TIMEOUT_SETTINGS, "application_name": name},
+    )
+    is_pooled = read_database_url(url).pooler is Pooler.TRANSACTION
+    statements = _UNNAMED_STATEMENTS if is_pooled else {}
+
+    def create() -> Any:  # noqa: ANN401  # the type of SQLAlchemy
+        driver: Any = engine.sync_engine.dialect.dbapi
+        return driver.connect(async_creator_fn=open_one, **statements)
+
+    engine = create_async_engine(
         ENGINE_URL,
-        async_creator=partial(
-            connect,
-            url,
-            command_timeout=COMMAND_TIMEOUT,
-            server_settings={**TIMEOUT_SETTINGS, "application_name": name},
-        ),
+        creator=create,
         pool_size=bounds.max_size,
         max_overflow=0,
         pool_timeout=bounds.acquire_timeout,
         pool_pre_ping=True,
     )
+    return engine
+
+
+def role_defaults(database: str) -> list[str]:
+    """Return the statements that give the roles the settings which a pooler does not forward.
+
+    The pool of intake reads nothing but the time, and its cold reads need other plans.
+    """
+    timeouts = {name: text for name, text in TIMEOUT_SETTINGS.items() if name not in _NOT_OF_ROLES}
+    return [
+        f"ALTER ROLE {role} IN DATABASE {database} SET {name} = '{text}'"
+        for role in ROLES
+        if role != AUDITOR
+        for name, text in (timeouts | (HOT_PATH_SETTINGS if role != INTAKE else {})).items()
+    ]
 
 
 def compile_statement(statement: ClauseElement) -> tuple[str, list[Any]]:

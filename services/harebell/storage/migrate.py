@@ -3,18 +3,27 @@
 import asyncio
 import secrets
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import structlog
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
+from harebell.contract.errors import DatabaseUnavailable
 from harebell.domain.run_states import RETENTION
-from harebell.storage.engine import ENGINE_URL, connect
+from harebell.storage.engine import (
+    ENGINE_URL,
+    connect,
+    refuse_pooler,
+    translate_db_errors,
+)
 from harebell.storage.role_passwords import SALT_BYTES, scram_verifier
 
 DAYS_BACK: Final = RETENTION.days
@@ -27,6 +36,9 @@ LOCK_TIMEOUT: Final = "500ms"
 MAX_TRIES: Final = 120  # of a migration that does not get its lock in time
 CONNECT_TIMEOUT: Final = 60.0  # seconds; no other part of the start repeats the connection
 RETRY_PAUSE: Final = 1.0  # seconds
+WAIT_PAUSE: Final = 2.0  # seconds between two tries to reach the database
+
+log = structlog.get_logger()
 
 _MIGRATION_LOCK: Final = 4_711_001  # the advisory lock that one migration of a database has
 _LOCK_NOT_AVAILABLE: Final = "55P03"  # SQLSTATE
@@ -42,7 +54,9 @@ async def migrate(
     Each migration is a transaction, so a killed migration has no effect.
     `role_passwords` contains the new passwords of the roles that may log in.
     Raise `DBAPIError` if a migration does not get its lock in `MAX_TRIES` tries.
+    Raise `InvalidInput` for the URL of a pooler, whose sessions have no advisory lock.
     """
+    refuse_pooler(database_url, "The migration")
     engine = create_async_engine(
         ENGINE_URL,
         async_creator=partial(
@@ -60,6 +74,31 @@ async def migrate(
             await connection.commit()
     finally:
         await engine.dispose()
+
+
+def known_revisions() -> tuple[str, ...]:
+    """Return the migrations of this version, the first one first. Import their files."""
+    newest_first = ScriptDirectory(str(_DIRECTORY)).walk_revisions()
+    return tuple(each.revision for each in newest_first)[::-1]
+
+
+async def migrate_when_available(
+    database_url: str, *, role_passwords: Mapping[str, str], wait: timedelta
+) -> None:
+    """Migrate, and wait up to `wait` for a database that is not available, as after a boot.
+
+    Raise `DatabaseUnavailable` if the database is still not available then.
+    """
+    deadline = asyncio.get_running_loop().time() + wait.total_seconds()
+    while True:
+        try:
+            with translate_db_errors():
+                return await migrate(database_url, role_passwords=role_passwords)
+        except DatabaseUnavailable as error:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise
+            log.warning("database unavailable", reason=error.reason)
+            await asyncio.sleep(WAIT_PAUSE)
 
 
 async def _wait_for_other_migrations(connection: AsyncConnection) -> None:

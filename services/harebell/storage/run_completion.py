@@ -1,6 +1,6 @@
 """Completion of attempts with everything that follows: retries, dead letters and woken runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
@@ -10,12 +10,14 @@ import asyncpg
 from harebell.contract.ids import RunKey
 from harebell.contract.policy import Overlap
 from harebell.contract.ticket import Ticket
+from harebell.domain.concurrency import Label
+from harebell.domain.concurrency import next_waiting as next_waiting_for_label
 from harebell.domain.overlap import next_waiting
 from harebell.domain.run_states import STOPPING_REASONS, AttemptCompletion, RunState
 from harebell.messaging.run_events import dead_letter_of_run
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.storage.publishing_transaction import PublishingTransaction
-from harebell.storage.runs import claims, completion, overlap
+from harebell.storage.runs import claims, completion, label_slots, overlap
 from harebell.storage.runs.tickets import rebuild_tickets
 
 CompletedRun: TypeAlias = tuple[Ticket, AttemptCompletion]
@@ -30,14 +32,13 @@ async def complete_and_publish(
     """Record the completions, publish what follows and return the recorded completions.
 
     The call is the last step before the commit.
-    Retries and dead letters follow, and with `wakes_next` also the runs that waited for the slot.
+    Retries and dead letters follow, and with `wakes_next` also the runs that waited for a slot.
     Omit a completion whose fencing token is no longer valid.
     """
     connection = transaction.connection
-    policies = {
-        ticket.schedule_id: ticket.overlap for ticket, _ in completed if ticket.restricts_overlap
-    }
-    await overlap.lock(connection, policies)
+    tickets = [ticket for ticket, _ in completed]
+    policies, labels = _policies_of(tickets), labels_of(tickets)
+    await overlap.lock(connection, policies, labels)
     completed = await _apply_stop_requests(connection, completed)
     seqs = await completion.complete(connection, [each for _, each in completed])
     recorded = [(ticket, each) for ticket, each in completed if each.key in seqs]
@@ -46,7 +47,10 @@ async def complete_and_publish(
         for ticket, each in recorded
         if each.staged_at is not None
     ]
-    woken = await wake_next(connection, policies, transaction.now()) if wakes_next else []
+    woken: list[TicketHeader] = []
+    if wakes_next:
+        woken += await wake_next(connection, policies, transaction.now())
+        woken += await wake_labels(connection, labels, transaction.now())
     dead_letters = [
         dead_letter_of_run(ticket, each, await completion.attempt_history(connection, each.key))
         for ticket, each in recorded
@@ -74,20 +78,31 @@ def _stopped(completed: AttemptCompletion, reason: str | None) -> AttemptComplet
 async def cancel_unstarted_and_publish(
     transaction: PublishingTransaction, claimed: Mapping[claims.Claim, Ticket]
 ) -> set[RunKey]:
-    """Cancel claimed runs with a stop request and publish the runs that waited for the slot.
+    """Cancel claimed runs with a stop request and publish the runs that waited for a slot.
 
     The call is the last step before the commit.
     """
     connection = transaction.connection
-    policies = {
-        ticket.schedule_id: ticket.overlap
-        for ticket in claimed.values()
-        if ticket.restricts_overlap
-    }
-    await overlap.lock(connection, policies)
+    policies, labels = _policies_of(claimed.values()), labels_of(claimed.values())
+    await overlap.lock(connection, policies, labels)
     cancelled = await claims.cancel_unstarted(connection, list(claimed))
-    await transaction.publish(await wake_next(connection, policies, transaction.now()))
+    woken = await wake_next(connection, policies, transaction.now())
+    woken += await wake_labels(connection, labels, transaction.now())
+    await transaction.publish(woken)
     return cancelled
+
+
+def labels_of(tickets: Iterable[Ticket]) -> set[Label]:
+    """Return the concurrency labels of the tickets."""
+    return {
+        Label(ticket.run_spec.tenant, concurrency.label)
+        for ticket in tickets
+        if (concurrency := ticket.run_spec.concurrency) is not None
+    }
+
+
+def _policies_of(tickets: Iterable[Ticket]) -> dict[UUID, Overlap]:
+    return {ticket.schedule_id: ticket.overlap for ticket in tickets if ticket.restricts_overlap}
 
 
 async def wake_next(
@@ -117,6 +132,43 @@ async def wake_next(
     return [TicketHeader.of(ticket.model_copy(update={"due_at": now})) for ticket in tickets]
 
 
+async def wake_labels(
+    connection: asyncpg.Connection,
+    labels: Collection[Label],
+    now: datetime,
+    *,
+    with_waiting: bool = False,
+) -> list[TicketHeader]:
+    """Wake the waiting runs for which their labels have slots, and return their new tickets.
+
+    The caller has the lock of each label and publishes the tickets.
+    A ticket is due now, so that the wait does not count as lateness.
+    With `with_waiting`, also delete the rows of waiting runs that have ended.
+    """
+    if not labels:
+        return []
+    await label_slots.delete_stale(connection, labels, with_waiting=with_waiting)
+    slots = await label_slots.read_slots(connection, labels)
+    chosen = {key for of_label in slots.values() for key in next_waiting_for_label(of_label)}
+    woken = await label_slots.wake(connection, chosen)
+    tickets = await rebuild_tickets(connection, woken)
+    return [TicketHeader.of(_woken_ticket(ticket, now)) for ticket in tickets]
+
+
+def _woken_ticket(ticket: Ticket, now: datetime) -> Ticket:
+    """Return a ticket that is due now. Its run had a start time of the rate limit before its wait.
+
+    The admission before the start still counts the start.
+    """
+    has_reserved = ticket.run_spec.rate_limit is not None
+    return ticket.model_copy(update={"due_at": now, "reserved": has_reserved or None})
+
+
 def _retry_ticket(ticket: Ticket, completed: AttemptCompletion, seq: int) -> Ticket:
-    changes = {"seq": seq, "due_at": completed.next_attempt_at, "reserved": None}
+    changes = {
+        "seq": seq,
+        "due_at": completed.next_attempt_at,
+        "reserved": None,
+        "previous_trace": completed.trace,
+    }
     return ticket.model_copy(update=changes)

@@ -3,11 +3,16 @@
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
+    Date,
     DateTime,
     Double,
+    ForeignKey,
+    Index,
     Integer,
+    Interval,
     LargeBinary,
     MetaData,
     SmallInteger,
@@ -150,6 +155,70 @@ runs = Table(  # the ledger, partitioned by day
     # Both are valid while `republished_at` equals `staged_at`.
     Column("republished_at", _instant),
     Column("first_staged_at", _instant),
+    Column("epoch", Integer),  # of the database at the last claim; null: an older release
+    Column("delegated_until", _instant),  # the latest end of the lease of a worker
+    Column("progress", JSONB),  # percent, message and checkpoint of the last reports
+    Column("progress_at", _instant),  # of the last report
+)
+
+# The high part of the fencing tokens is the timeline of the database above this base. The
+# function `harebell_epoch` adds both.
+ledger_epoch = Table(
+    "ledger_epoch",
+    metadata,
+    Column("is_only", Boolean, primary_key=True),
+    Column("base", Integer, nullable=False),
+)
+
+last_runs = Table(  # the last run of a schedule, of which the retention has removed the row
+    "last_runs",
+    metadata,
+    Column("schedule_id", Uuid, primary_key=True),
+    Column("scheduled_for", _instant, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("started_at", _instant),
+    Column("finished_at", _instant),
+)
+
+history_marks = Table(  # the times before which the retention has removed runs
+    "history_marks",
+    metadata,
+    Column("tenant", Text, primary_key=True),  # empty: the tenants without an own row
+    Column("removed_until", _instant, nullable=False),
+    Column("retention", Interval, nullable=False),
+)
+
+examined_days = Table(  # the days of runs whose expired rows are removed
+    "examined_days",
+    metadata,
+    Column("day", Date, primary_key=True),
+    Column("scope", Text, nullable=False),  # identifies the expired tenants
+    Column("examined_at", _instant, nullable=False),
+    Column("is_final", Boolean, nullable=False),  # other kept runs can no longer become free
+)
+
+archive_parts = Table(  # removed runs that are in the archive, or must reach it
+    "archive_parts",
+    metadata,
+    Column("day", Date, primary_key=True),
+    Column("part", Integer, primary_key=True),
+    Column("needs_archive", Boolean, nullable=False),
+    Column("created_at", _instant, nullable=False),
+    Column("archived_at", _instant),
+    Column("removed_at", _instant),
+    Column("runs", BigInteger),
+    Column("attempts", BigInteger),
+    Column("bytes", BigInteger),
+)
+
+maintenance_leases = Table(  # the ticker that executes a task of the maintenance
+    "maintenance_leases",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("lease_until", _instant, nullable=False),
+    Column("finished_at", _instant),  # the last success
 )
 
 overlap_slots = Table(  # open runs of schedules that restrict overlap, as hints
@@ -159,6 +228,20 @@ overlap_slots = Table(  # open runs of schedules that restrict overlap, as hints
     Column("scheduled_for", _instant, primary_key=True),
     Column("role", Text, nullable=False),  # running, waiting
     Column("since", _instant, nullable=False),
+)
+
+label_slots = Table(  # runs of concurrency labels, as hints
+    "label_slots",
+    metadata,
+    Column("schedule_id", Uuid, primary_key=True),
+    Column("scheduled_for", _instant, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("run_limit", Integer, nullable=False),
+    Column("due_at", _instant, nullable=False),  # the place in the line
+    Column("role", Text, nullable=False),  # running, waiting, reserved
+    Column("since", _instant, nullable=False),
+    Column("reserved_until", _instant),
 )
 
 rate_limits = Table(  # the counted starts and the reservations of each key
@@ -187,6 +270,7 @@ attempts = Table(  # append-only
     Column("duration_ms", Double),
     Column("result", Text),
     Column("is_failed_probe", Boolean),  # true or null
+    Column("trace", Text),  # the traceparent of its recorded span
 )
 
 dead_letters = Table(
@@ -360,4 +444,36 @@ tenant_breaker_deferrals = Table(  # the times in which a breaker of one tenant 
     Column("downstream", Text, primary_key=True),
     Column("since", _instant, primary_key=True),
     Column("until", _instant),  # null: the breaker still defers
+)
+
+calendar_versions = Table(  # the latest versions of each calendar; the last one is in force
+    "calendar_versions",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("content", JSON, nullable=False),  # of the command, without defaults
+    Column("is_deleted", Boolean, nullable=False),
+    Column("accepted_at", _instant, nullable=False),
+    Column("actor", Text),
+    Column("note", Text),
+)
+
+schedule_calendars = Table(  # the schedules that use a calendar or used it before
+    "schedule_calendars",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("calendar", Text, primary_key=True),
+    Column("schedule_id", Uuid, ForeignKey("schedules.id", ondelete="CASCADE"), primary_key=True),
+    Index("schedule_calendars_schedule", "schedule_id"),
+)
+
+tenant_usage = Table(  # what tenants did and what was refused, by minute, for two hours
+    "tenant_usage",
+    metadata,
+    Column("minute", _instant, primary_key=True),
+    Column("tenant", Text, primary_key=True),
+    Column("rule", Text, primary_key=True),  # a quota, or a field of the tenant policy
+    Column("code", Text, primary_key=True),  # of the refusal, or empty if nothing was refused
+    Column("number", BigInteger, nullable=False),
 )

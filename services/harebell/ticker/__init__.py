@@ -1,16 +1,22 @@
 """The ticker applies commands, owns the schedules, stages their runs and recovers lost runs.
 
-* service       the loops and consumers of one process
-* commands      the application of accepted commands
-* model         the pure rules: versions, units of work, planning
-* store         the SQL of schedules, versions, command results and breakers
-* stager        the passes that stage runs within the horizon
-* events        events and stop requests after a commit
-* reconciler    schedules whose next step depends on the outcomes of their runs
-* completions   events of schedules whose last runs end after the end of their planning
-* recovery      lost tickets, expired leases, stalled overlap slots
-* breakers      the recorded and forced states of breakers
-* backlog       metrics of due runs that have not started
-* maintenance   partitions, expired rows, changes of the time zone database
-* metrics       the metrics of the ticker
+* service         the loops and consumers of one process
+* commands        the application of accepted commands
+* model           the pure rules: versions, units of work, planning
+* store           the SQL of schedules, versions, command results and breakers
+* stager          the passes that stage runs within the horizon
+* next_times      the earliest next time, above a low-water mark
+* stage_spans     the spans of staged runs
+* events          events and stop requests after a commit
+* reconciler      schedules whose next step depends on the outcomes of their runs
+* completions     events of schedules whose last runs end after the end of their planning
+* recovery        lost tickets, expired leases, stalled overlap slots
+* reports         reports of workers about delegated runs
+* breakers        the recorded and forced states of breakers
+* backlog         metrics of due runs that have not started
+* planned_runs    metrics of the runs that will be due soon
+* held_snapshots  metrics of the snapshots that prevent the cleanup of dead rows
+* maintenance     partitions, expired rate limits, changes of the time zone database
+* retention       the removal and the archive of what has reached its age
+* metrics         the metrics of the ticker
 """

@@ -8,10 +8,13 @@ import asyncpg
 import structlog
 
 from harebell.contract.errors import Transient
+from harebell.runtime.clock import monotonic
 from harebell.storage.engine import translate_db_errors
 from harebell.ticker import metrics
 
-REFRESH_INTERVAL: Final = 5.0  # seconds
+REFRESH_INTERVAL: Final = 8.0  # seconds
+MAX_REFRESH_INTERVAL: Final = 60.0  # seconds
+MAX_SHARE: Final = 0.05  # of the time that refreshes may take, because a held snapshot slows them
 MAX_COUNTED: Final = 20_000  # runs or schedules in one refresh
 MAX_LANES: Final = 300  # label pairs: users choose the names of pools
 
@@ -32,7 +35,7 @@ WITH due AS (
     SELECT pool, lane, coalesce(next_attempt_at, due_at) AS at FROM runs
     WHERE finished_at IS NULL AND due_at < now()
       AND CASE WHEN state IN ('staged', 'retrying')
-                AND reason IS DISTINCT FROM 'waiting_for_overlap'
+                AND coalesce(reason, '') NOT IN ('waiting_for_overlap', 'waiting_for_label')
                THEN coalesce(next_attempt_at, due_at) < now() ELSE false END
     LIMIT $1
 )
@@ -71,11 +74,13 @@ class BacklogMetrics:
     async def run(self) -> None:
         """Refresh the metrics until the task is cancelled."""
         while True:
+            began = monotonic()
             try:
                 await self.refresh()
             except Transient as error:
                 log.warning("backlog count failed", error=error.code, reason=error.reason)
-            await asyncio.sleep(REFRESH_INTERVAL)
+            pause = (monotonic() - began) / MAX_SHARE
+            await asyncio.sleep(min(max(pause, REFRESH_INTERVAL), MAX_REFRESH_INTERVAL))
 
     async def refresh(self) -> None:
         """Count the backlog and set the metrics. Raise `DatabaseUnavailable`."""

@@ -39,11 +39,13 @@ from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.replies import reply, send_reply
 from harebell.messaging.sender_check import is_foreign
 from harebell.messaging.topology.bus import BREAKER_SNAPSHOT_KEY
-from harebell.runtime.clock import Clock
+from harebell.runtime.clock import Clock, monotonic
+from harebell.runtime.event_wait import wait_until_set
 from harebell.storage.engine import translate_db_errors
 from harebell.ticker.store import breakers as store
 
 BROADCAST_INTERVAL: Final = 30.0  # seconds between snapshots without a change
+FORGET_INTERVAL: Final = 600.0  # seconds between two deletions of old breakers and deferrals
 
 FORCED_EVENT: Final = "breaker.forced"
 RESET_EVENT: Final = "breaker.reset"
@@ -89,17 +91,19 @@ class BreakerRecorder:
 
     async def run(self) -> None:
         """Broadcast snapshots until the task is cancelled, because a message may be lost."""
+        forget_at = monotonic()
         while True:
             try:
                 await self._expire_forced()
                 await self.broadcast()
                 with translate_db_errors():
-                    await store.delete_forgotten(self.pool)
+                    await store.delete_surplus(self.pool)
+                    if monotonic() >= forget_at:
+                        await store.delete_forgotten(self.pool)
+                        forget_at = monotonic() + FORGET_INTERVAL
             except Transient as error:
                 log.warning("breaker broadcast failed", error=error.code, reason=error.reason)
-            try:
-                await asyncio.wait_for(self._broadcast_requested.wait(), BROADCAST_INTERVAL)
-            except TimeoutError:
+            if not await wait_until_set(self._broadcast_requested, BROADCAST_INTERVAL):
                 continue
 
     async def broadcast(self) -> None:
@@ -261,6 +265,7 @@ def _forced_text(
 def _to_event(data: BreakerForcedEventData, at: datetime) -> OutgoingEvent:
     verb = RESET_EVENT if data.forced is None else FORCED_EVENT
     tenant = data.tenant or amqp_names.OPERATIONS_TENANT
-    id_ = f"{tenant}/{data.downstream}/{at.isoformat()}"
+    # The commands of one batch have one time, so an open and a close could have the same id.
+    id_ = f"{tenant}/{data.downstream}/{at.isoformat()}/{data.forced or 'reset'}"
     event = make_event(tenant, verb, data, id_=id_, subject=data.downstream, at=at)
     return OutgoingEvent(tenant, verb, event)

@@ -7,7 +7,13 @@ from typing import Final
 from harebell.contract.events import make_event
 from harebell.contract.ids import RunKey
 from harebell.contract.when import Recurring
-from harebell.domain.run_states import Reason, RunState, ScheduleState, unstaged_state
+from harebell.domain.run_states import (
+    Reason,
+    RunState,
+    ScheduleState,
+    is_executor,
+    unstaged_state,
+)
 from harebell.messaging.event_publisher import OutgoingEvent
 from harebell.messaging.publisher import OutgoingMessage
 from harebell.messaging.run_events import run_event_without_attempt, stop_request_message
@@ -29,7 +35,7 @@ def stop_request_messages(unit: UnitOfWork) -> list[OutgoingMessage]:
     by_holder: dict[str, list[RunKey]] = {}
     for key, reason in unit.stop_requests.items():
         run = unit.open_runs.get(key)
-        if reason is not None and run is not None and run.lease_holder is not None:
+        if reason is not None and run is not None and is_executor(run.lease_holder):
             by_holder.setdefault(run.lease_holder, []).append(key)
     return [stop_request_message(holder, keys) for holder, keys in by_holder.items()]
 

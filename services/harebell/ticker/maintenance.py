@@ -1,24 +1,20 @@
 """Hourly maintenance of the database, and changes of the time zone database."""
 
 import asyncio
-from datetime import timedelta
 from typing import Final
 
 import asyncpg
 import structlog
 
 from harebell.contract.errors import Transient
+from harebell.storage import tenant_usage
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.migrate import ENSURE_PARTITIONS
 from harebell.storage.runs import rate_limits
 
 MAINTENANCE_INTERVAL: Final = 3600.0  # seconds
 FIRST_MAINTENANCE_DELAY: Final = 10.0  # seconds after the start
-COMMAND_RESULT_RETENTION: Final = timedelta(hours=24)
 
-_DELETE_COMMAND_RESULTS: Final = (
-    "DELETE FROM command_results WHERE created_at < now() - $1::interval"
-)
 _RECORD_TZDATA_VERSION: Final = """
 INSERT INTO tzdata_version AS z (id, version, since) VALUES (1, $1, now())
 ON CONFLICT (id) DO UPDATE SET version = excluded.version, since = excluded.since
@@ -58,11 +54,11 @@ async def run_maintenance(pool: asyncpg.Pool) -> None:
 
 
 async def maintain(pool: asyncpg.Pool) -> None:
-    """Create the partitions of the next days, and delete expired command results and rate limits.
+    """Create the partitions of the next days, and delete expired rows of other tables.
 
     Raise `DatabaseUnavailable`.
     """
     with translate_db_errors():
         await pool.execute(ENSURE_PARTITIONS)
-        await pool.execute(_DELETE_COMMAND_RESULTS, COMMAND_RESULT_RETENTION)
         await rate_limits.delete_expired(pool)
+        await tenant_usage.delete_expired(pool)

@@ -12,25 +12,33 @@ from harebell.bootstrap.service_context import open_service
 from harebell.messaging.consumer import Consumer, OrderedWorker
 from harebell.messaging.credits import granting_credits, tenant_of
 from harebell.messaging.fair_worker import ParallelWorker
-from harebell.messaging.topology.bus import BREAKERS, OUTCOMES, TICKER
+from harebell.messaging.isolation import isolating
+from harebell.messaging.topology.bus import BREAKERS, OUTCOMES, REPORTS, TICKER
 from harebell.runtime.retries import retry_until_available
 from harebell.runtime.settings import TickerSettings
 from harebell.runtime.tzdata import tzdata_version
+from harebell.storage.tenant_usage import UsageWriter
 from harebell.ticker.backlog import BacklogMetrics
 from harebell.ticker.breakers import BreakerRecorder
 from harebell.ticker.commands.apply import CommandApplier
+from harebell.ticker.commands.batch import split_messages
 from harebell.ticker.completions import CompletionWatcher
+from harebell.ticker.held_snapshots import HeldSnapshotMetrics
 from harebell.ticker.maintenance import record_tzdata_version, run_maintenance
 from harebell.ticker.model.unit_of_work import ScheduleRecord
+from harebell.ticker.next_times import NextTimes
+from harebell.ticker.planned_runs import PlannedRunsMetrics
 from harebell.ticker.reconciler import Reconciler
 from harebell.ticker.recovery.executor_liveness import ExecutorLiveness
 from harebell.ticker.recovery.rescuer import Rescuer
+from harebell.ticker.reports import ReportHandler
+from harebell.ticker.retention import Retention
 from harebell.ticker.stager import Stager
 from harebell.ticker.store.schedule_counts import ScheduleCounts
 from harebell.ticker.store.versions import VersionCache
 
 COMMAND_PREFETCH: Final = 500  # unacknowledged messages of accepted commands
-GATHER_TIME: Final = 0.005  # seconds to wait for further commands of a transaction
+GATHER_TIME: Final = 0.005  # seconds to wait for further outcomes of a transaction
 BREAKERS_PREFETCH: Final = 20  # commands and events, handled one at a time
 
 log = structlog.get_logger()
@@ -40,9 +48,14 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
     """Run the ticker until `stop` is set."""
     async with open_service(settings, "ticker", stop) as context:
         pool, publisher, clock = context.pool, context.publisher, context.clock
-        versions, wake = VersionCache(), asyncio.Event()
+        versions, wake, next_times = VersionCache(), asyncio.Event(), NextTimes()
         liveness = ExecutorLiveness(settings)
         watcher = CompletionWatcher(pool=pool, publisher=publisher, clock=clock)
+
+        def observe_reconciled(records: Sequence[ScheduleRecord]) -> None:
+            watcher.observe(records)
+            next_times.observe(record.next_at for record in records)
+
         reconciler = Reconciler(
             pool=pool,
             publisher=publisher,
@@ -50,12 +63,12 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             versions=versions,
             horizon=settings.horizon,
             wake=wake,
-            on_saved=watcher.observe,
+            on_saved=observe_reconciled,
         )
 
         def observe(records: Sequence[ScheduleRecord]) -> None:
             reconciler.observe(records)
-            watcher.observe(records)
+            observe_reconciled(records)
 
         stager = Stager(
             pool=pool,
@@ -66,8 +79,10 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             batch=settings.staging_batch,
             min_poll_interval=settings.min_poll_interval.total_seconds(),
             wake=wake,
+            next_times=next_times,
             on_saved=observe,
         )
+        usage = UsageWriter(pool)
         applier = CommandApplier(
             pool=pool,
             publisher=publisher,
@@ -78,6 +93,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             on_saved=observe,
             identity=settings.identity_mode,
             schedule_counts=ScheduleCounts(context.policies),
+            usage=usage.counts,
         )
         rescuer = Rescuer(
             pool=pool,
@@ -85,20 +101,37 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             clock=clock,
             liveness=liveness,
             request_reconciliation=reconciler.request,
+            retry_min_wait=context.policies.retry_min_wait,
+        )
+        report_handler = ReportHandler(
+            pool=pool,
+            publisher=publisher,
+            clock=clock,
+            identity=settings.identity_mode,
+            request_reconciliation=reconciler.request,
+            retry_min_wait=context.policies.retry_min_wait,
         )
         recorder = BreakerRecorder(
             pool=pool, publisher=publisher, clock=clock, identity=settings.identity_mode
         )
+        retention = Retention(pool=pool, settings=settings, policies=context.policies)
         worker = partial(
             OrderedWorker,
             acknowledger=context.acknowledger,
             limit=COMMAND_PREFETCH,
             gather_time=GATHER_TIME,
         )
+        handle = isolating(applier.handle, split_messages)
         commands = Consumer(
             TICKER.name,
             context.connect,
-            partial(ParallelWorker, worker, granting_credits(applier.handle, publisher), tenant_of),
+            partial(
+                ParallelWorker,
+                # Intake sends batches under load, and a single `now` must not wait for others.
+                partial(worker, gather_time=0),
+                granting_credits(handle, publisher),
+                tenant_of,
+            ),
             prefetch=COMMAND_PREFETCH,
             needs_idle_check=False,
         )
@@ -106,6 +139,18 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             OUTCOMES.name,
             context.connect,
             partial(worker, reconciler.handle_outcomes),
+            prefetch=COMMAND_PREFETCH,
+        )
+        reports = Consumer(
+            REPORTS.name,
+            context.connect,
+            # A flood of reports of one tenant delays the leases of no other tenant.
+            partial(
+                ParallelWorker,
+                worker,
+                granting_credits(isolating(report_handler.handle, split_messages), publisher),
+                tenant_of,
+            ),
             prefetch=COMMAND_PREFETCH,
         )
         breakers = Consumer(
@@ -120,7 +165,12 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         try:
             await run_until(
                 stop,
-                consuming=[commands.run(stop), outcomes.run(stop), breakers.run(stop)],
+                consuming=[
+                    commands.run(stop),
+                    outcomes.run(stop),
+                    reports.run(stop),
+                    breakers.run(stop),
+                ],
                 background=[
                     context.run(),
                     stager.run(),
@@ -129,8 +179,12 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                     rescuer.run_lease_recovery(),
                     rescuer.run_ticket_recovery(),
                     BacklogMetrics(pool).run(),
+                    HeldSnapshotMetrics(pool).run(),
+                    PlannedRunsMetrics(pool=pool, clock=clock).run(),
                     recorder.run(),
+                    usage.run(),
                     run_maintenance(pool),
+                    retention.run(),
                 ],
             )
         finally:

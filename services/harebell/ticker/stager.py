@@ -10,16 +10,21 @@ import asyncpg
 import structlog
 
 from harebell.contract.errors import Transient
+from harebell.domain.run_states import ScheduleState
+from harebell.messaging import run_log
 from harebell.messaging.event_publisher import publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock, monotonic
+from harebell.runtime.event_wait import wait_until_set
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.ticker import metrics
 from harebell.ticker.events import planning_events
 from harebell.ticker.model import planning
 from harebell.ticker.model.unit_of_work import ScheduleRecord
+from harebell.ticker.next_times import NextTimes
+from harebell.ticker.stage_spans import record_pass
 from harebell.ticker.store import schedules
 from harebell.ticker.store.save import SaveResult, save_planning_steps
 from harebell.ticker.store.versions import VersionCache
@@ -27,8 +32,9 @@ from harebell.ticker.store.versions import VersionCache
 MAX_POLL_INTERVAL: Final = 15.0  # seconds between passes
 PLANNING_BUDGET: Final = 0.5  # seconds of planning in one pass, which block the event loop
 FAILURE_PAUSE: Final = 0.25  # seconds after a failed pass
-
-NEXT_TIME: Final = "SELECT min(next_at) FROM schedule_state"
+# A schedule with several times within this part of the horizon is planned once for all of them.
+# Otherwise each of its runs would write a version of its row, and each lookup would read them.
+AHEAD: Final = 1 / 8
 
 log = structlog.get_logger()
 
@@ -53,6 +59,8 @@ class StagingPass:
 class Stager:
     """The staging passes of one ticker. Any number may run at once.
 
+    `on_saved` lowers the mark of `next_times` to the saved schedules.
+
     The stager waits `min_poll_interval` seconds after a pass that is not full.
     Passes with few runs would cost too much otherwise.
     """
@@ -65,6 +73,7 @@ class Stager:
     batch: int
     min_poll_interval: float
     wake: asyncio.Event
+    next_times: NextTimes
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
     budget: float = PLANNING_BUDGET
     limit: int = 1  # of the next pass, which doubles up to `batch`
@@ -75,7 +84,9 @@ class Stager:
         After an error the next pass has half the limit, down to one schedule.
         """
         while True:
-            self.wake.clear()
+            if self.wake.is_set():
+                self.next_times.reset()
+                self.wake.clear()
             try:
                 may_have_more = await self.stage_once(self.limit)
                 self.limit = min(self.batch, self.limit * 2)
@@ -99,6 +110,7 @@ class Stager:
             await failpoint.reach("ticker.before_commit")
         await failpoint.reach("ticker.after_commit")
         self._report(result)
+        record_pass(result.saved, started_at=now, ended_at=self.clock.now())
         self.on_saved(result.saved.records)
         await publish_events(self.publisher, planning_events(result.saved, self.clock.now()))
         return result.is_full or result.unplanned > 0
@@ -112,12 +124,17 @@ class Stager:
         """
         half = max(1, limit // 2)
         until = now + self.horizon
-        due = await schedules.load_due(connection, self.versions, now, limit=half, plan_until=until)
+        mark = self.next_times.mark
+        due = await schedules.load_due(
+            connection, self.versions, now, limit=half, after=mark, plan_until=until
+        )
         is_full = len(due) == half
         if rest := limit - len(due):
-            due += await schedules.load_due(connection, self.versions, until, limit=rest, after=now)
+            due += await schedules.load_due(
+                connection, self.versions, until, limit=rest, after=max(now, mark)
+            )
         is_full = is_full or len(due) >= limit
-        steps = plan_within_budget(due, now, until, budget=self.budget)
+        steps = plan_within_budget(due, now, until, budget=self.budget, ahead=self.horizon * AHEAD)
         saved = await save_planning_steps(connection, steps, now=now)
         return StagingPass(saved, is_full, unplanned=len(due) - len(steps))
 
@@ -127,20 +144,18 @@ class Stager:
         if runs:
             metrics.RUNS_STAGED.inc(runs)
             log.info("runs staged", runs=runs, end=result.end)
+            run_log.log_staged(result.saved.tickets)
         if result.unplanned:
             log.warning("planning budget exceeded", seconds=self.budget, unplanned=result.unplanned)
 
     async def _sleep(self) -> None:
         """Wait until the next schedule is due or a command wakes the stager."""
-        with translate_db_errors():
-            next_at: datetime | None = await self.pool.fetchval(NEXT_TIME)
+        next_at = await self.next_times.earliest(self.pool)
         wait = MAX_POLL_INTERVAL
         if next_at is not None:
             due_in = (next_at - self.horizon - self.clock.now()).total_seconds()
             wait = min(max(due_in, self.min_poll_interval), MAX_POLL_INTERVAL)
-        try:
-            await asyncio.wait_for(self.wake.wait(), wait)
-        except TimeoutError:
+        if not await wait_until_set(self.wake, wait):
             return
 
     async def _reduce_limit(self, error: Exception) -> None:
@@ -161,13 +176,22 @@ class Stager:
 
 
 def plan_within_budget(
-    due: Sequence[ScheduleRecord], now: datetime, until: datetime, *, budget: float
+    due: Sequence[ScheduleRecord],
+    now: datetime,
+    until: datetime,
+    *,
+    budget: float,
+    ahead: timedelta = timedelta(0),
 ) -> list[planning.PlanningStep]:
-    """Plan at least one schedule, and stop after `budget` seconds. The others stay due."""
+    """Plan at least one schedule, and stop after `budget` seconds. The others stay due.
+
+    An active schedule without a pending version is planned up to `ahead` after `until`.
+    """
     began = monotonic()
     steps: list[planning.PlanningStep] = []
     for record in due:
         if steps and monotonic() - began > budget:
             break
-        steps.append(planning.plan_schedule(record, now, until))
+        is_plain = record.state is ScheduleState.ACTIVE and not record.pending
+        steps.append(planning.plan_schedule(record, now, until + ahead if is_plain else until))
     return steps

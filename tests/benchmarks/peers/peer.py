@@ -20,6 +20,9 @@ from harebell.dev.pid_file import BackgroundProcess
 PROGRAMS: Final = Path(__file__).parent / "programs"
 STORE: Final = "BENCHMARK_STORE"  # the variable with the URL of the store
 INSTALL_TIMEOUT: Final = 600.0
+PRODUCER: Final = "producer"  # the name of the sending process
+SINGLE: Final = "single"
+BULK: Final = "bulk"
 WARM_UP_RUNS: Final = 500  # before the first measurement
 
 
@@ -38,12 +41,13 @@ class Sender:
 
     process: subprocess.Popen[str]
 
-    def send(self, number: int, *, first: float = 0.0, step: float = 0.0) -> None:
+    def send(self, number: int, *, first: float = 0.0, step: float = 0.0, mode: str = BULK) -> None:
         """Send runs that are due at `first`, in seconds since 1970, and every `step` seconds.
 
         With `first` 0, each run is due at the time of sending.
+        With the mode `single`, each run is one call of the library of the peer.
         """
-        _stream(self.process.stdin).write(f"{number} {first!r} {step!r}\n")
+        _stream(self.process.stdin).write(f"{number} {first!r} {step!r} {mode}\n")
         _stream(self.process.stdin).flush()
         self.response()
 
@@ -85,7 +89,7 @@ class Peer:
                 process = each.start(programs.worker, environment=environment, directory=folder)
                 pids[each.name] = process.pid
             sender = stack.enter_context(_sender(programs.sender, environment, folder))
-            pids["producer"] = sender.process.pid
+            pids[PRODUCER] = sender.process.pid
             peer = cls(
                 name=name, starts=starts, sender=sender, pids=pids, versions=sender.response()
             )

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.benchmarks.peers.peer import Peer
+from tests.benchmarks.machine import CpuTime
+from tests.benchmarks.peers.peer import BULK, PRODUCER, SINGLE, Peer
 from tests.benchmarks.rig import start_lateness
 from tests.benchmarks.starts import take_starts
 from tests.benchmarks.workloads.accept import IMMEDIATE
@@ -20,13 +21,14 @@ ACKNOWLEDGE_TIME: Final = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Load:
     """A load. `ahead` is the time from sending to the first due time, or 0 for immediate runs."""
 
     number: int
     ahead: float = SEND_TIME
     rate: int | None = None  # runs a second; None for one due time
+    mode: str = BULK
 
     @property
     def title(self) -> dict[str, int]:
@@ -37,25 +39,33 @@ class Load:
         return 0.0 if self.rate is None else 1 / self.rate
 
 
+# `immediate` has one message or call for each run, and leaves the CPU time of the sender out.
 LOADS: Final[Mapping[str, Load]] = {
-    "light": Load(LIGHT_RATE * LIGHT_DURATION, rate=LIGHT_RATE),
-    "stampede": Load(STAMPEDES[0]),
-    "immediate": Load(IMMEDIATE, ahead=0.0),
+    "light": Load(number=LIGHT_RATE * LIGHT_DURATION, rate=LIGHT_RATE),
+    "stampede": Load(number=STAMPEDES[0]),
+    "immediate": Load(number=IMMEDIATE, ahead=0.0, mode=SINGLE),
+    "immediate-bulk": Load(number=IMMEDIATE, ahead=0.0),
 }
 
 
 async def sample(peer: Peer, load: Load) -> dict[str, Any]:
-    before, started_at = peer.spent(), time.time()
+    def spent() -> CpuTime:
+        everything = peer.spent()
+        return everything.without(PRODUCER) if load.mode == SINGLE else everything
+
+    before, started_at = spent(), time.time()
     first = math.floor(started_at + load.ahead) if load.ahead else 0
-    await asyncio.to_thread(peer.sender.send, load.number, first=first, step=load.step)
+    await asyncio.to_thread(
+        peer.sender.send, load.number, first=first, step=load.step, mode=load.mode
+    )
     sent_at = time.time()
     if first:
         assert sent_at < first - WINDOW, f"{peer.name} took {sent_at - started_at:g} s to send"
         await asyncio.sleep(first - WINDOW - sent_at)
-    at_window = peer.spent()
+    at_window = spent()
     starts = await take_starts(peer.starts, load.number)
     await asyncio.sleep(ACKNOWLEDGE_TIME)
-    after = peer.spent()
+    after = spent()
     window = {"window_us_per_run": (after - at_window).per(load.number)} if first else {}
     return {
         **load.title,

@@ -3,8 +3,11 @@
 * stampede     runs with one due time or a constant rate, retries, several instances
 * accept       schedules that clients send
 * http_calls   runs with HTTP targets
+* delegated    runs that a worker completes
 * flood        high runs during a flood of low runs
 * tenants      runs of a tenant during the flood of another tenant
+* pinned       recurring runs beside a held snapshot
+* traces       the CPU of spans and log lines of runs
 * commands     the CPU of one command of `harebell`
 * idle         idle services, a cold start and memory
 * stored       a million stored schedules
@@ -18,12 +21,15 @@ from tests.benchmarks.rig import Rig, Scale
 from tests.benchmarks.workloads import (
     accept,
     commands,
+    delegated,
     flood,
     http_calls,
     idle,
+    pinned,
     stampede,
     stored,
     tenants,
+    traces,
 )
 
 Workload = Callable[[Rig, Report, Scale], Coroutine[Any, Any, None]]
@@ -33,14 +39,19 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     # before hundreds of thousands are loaded, which the database then vacuums for minutes
     "accept": accept.accept,
     "immediate": accept.immediate,
+    "immediate-bulk": accept.immediate_bulk,
+    "now-alone": accept.now_alone,
     "stampede": stampede.stampede,
     "sustained": stampede.sustained,
     "recurring": stampede.recurring,
     "users": stampede.users,
     "retries": stampede.retries,
     "http": http_calls.http,
+    "worker": delegated.worker,
     "flood": flood.flood,
     "tenants": tenants.tenants,
+    "pinned": pinned.pinned,
+    "traces": traces.traces,
     "roles": stampede.roles,
     "commands": commands.commands,
     "idle": idle.idle,

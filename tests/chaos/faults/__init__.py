@@ -5,6 +5,7 @@
 * dead_letters      row 9: the dlq_inspector killed during a replay
 * servers           rows 10, 14, 15 and 22: the broker and the database unavailable
 * clusters          rows 11 to 13: nodes of a cluster lost
+* promotions        row 16: a standby promoted
 * links             rows 17 to 19: connections damaged
 * clocks            row 20: clocks that jump
 * tzdata            row 21: changed time zone data
@@ -14,6 +15,7 @@
 * delays            row 30: retries with different delays
 * broker_versions   row 31: tickets of another release during an upgrade
 * load_spikes       rows 32 and 33: many runs at once, and changes at the due time
+* false_confirms    row 36: messages confirmed and lost
 """
 
 from tests.chaos.faults import (
@@ -22,11 +24,13 @@ from tests.chaos.faults import (
     clusters,
     dead_letters,
     delays,
+    false_confirms,
     links,
     load_spikes,
     messages,
     poison,
     processes,
+    promotions,
     queues,
     servers,
     tzdata,
@@ -41,11 +45,13 @@ __all__ = [
     "clusters",
     "dead_letters",
     "delays",
+    "false_confirms",
     "links",
     "load_spikes",
     "messages",
     "poison",
     "processes",
+    "promotions",
     "queues",
     "select_faults",
     "servers",

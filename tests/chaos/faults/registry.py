@@ -22,12 +22,13 @@ class Fault:
     recovery: float = 30.0  # seconds, in addition to the waiting work
     is_heavy: bool = False  # too heavy for a repetition in a soak
     needs_cluster: bool = False  # of three RabbitMQ nodes
+    needs_standby: bool = False  # of PostgreSQL, which the fault promotes
     max_delay: float | None = None  # seconds for one run, even during the fault
 
     @property
     def is_for_soak(self) -> bool:
-        """A soak has one stack with one broker."""
-        return not (self.is_heavy or self.needs_cluster)
+        """A soak has one stack with one broker and one database."""
+        return not (self.is_heavy or self.needs_cluster or self.needs_standby)
 
     @property
     def number(self) -> int:

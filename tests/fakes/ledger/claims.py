@@ -21,7 +21,16 @@ Times = Sequence[datetime]
 Schedules = Sequence[UUID]
 Tokens = Sequence[int]
 
-_FOUND_COLUMNS = ("seq", "state", "attempt", "failed_probes", "lease_holder", "version")
+_FOUND_COLUMNS = (
+    "seq",
+    "state",
+    "attempt",
+    "failed_probes",
+    "lease_holder",
+    "version",
+    "token",
+    "checkpoint",
+)
 _HISTORY_COLUMNS = (
     "replay_number",
     "number",
@@ -34,7 +43,15 @@ _HISTORY_COLUMNS = (
     "http_status",
     "is_failed_probe",
 )
-_RESULT_COLUMNS = ("error_code", "error", "http_status", "duration_ms", "result", "is_failed_probe")
+_RESULT_COLUMNS = (
+    "error_code",
+    "error",
+    "http_status",
+    "duration_ms",
+    "result",
+    "is_failed_probe",
+    "trace",
+)
 
 
 @answers(claims.STATEMENTS.claim)
@@ -64,6 +81,7 @@ def claim(
             RunState.RUNNING,
             attempt=run.attempt + 1,
             lease_holder=holder,
+            epoch=tx.store.epoch,
             lease_seconds=lease,
             lease_until=tx.now + timedelta(seconds=lease),
             started_at=None,
@@ -72,7 +90,7 @@ def claim(
             stop_requested_at=None,
         )
         if claimed is not None:
-            columns = ("seq", "attempt", "failed_probes")
+            columns = ("token", "attempt", "failed_probes", "checkpoint")
             yield {"k": k, **{name: getattr(claimed, name) for name in columns}}
 
 
@@ -92,11 +110,36 @@ def renew(
     tokens: Tokens,
     started: Sequence[datetime | None],
 ) -> Iterator[Record]:
-    for k, key, token, started_at in numbered(times, schedules, tokens, started):
+    yield from _renew(tx, times, schedules, tokens, started, [])
+
+
+@answers(claims.STATEMENTS.renew_with_progress)
+def renew_with_progress(
+    tx: Transaction,
+    times: Times,
+    schedules: Schedules,
+    tokens: Tokens,
+    started: Sequence[datetime | None],
+    reports: Sequence[str | None],
+) -> Iterator[Record]:
+    yield from _renew(tx, times, schedules, tokens, started, reports)
+
+
+def _renew(
+    tx: Transaction,
+    times: Times,
+    schedules: Schedules,
+    tokens: Tokens,
+    started: Sequence[datetime | None],
+    reports: Sequence[str | None],
+) -> Iterator[Record]:
+    reported = numbered(times, schedules, tokens, started, reports)
+    for k, key, token, started_at, report in reported:
         run = fenced_run(tx, key, token)
         if run is not None and tx.try_lock(RUNS, key):
             until = tx.now + timedelta(seconds=run.lease_seconds or 0)
-            amend(tx, run, lease_until=until, started_at=started_at)
+            progress = run.with_progress(report, tx.now)
+            amend(tx, run, lease_until=until, started_at=started_at, **progress)
             yield {"k": k, "stop_reason": run.stop_reason}
 
 
@@ -151,7 +194,7 @@ def return_unstarted(
 def fenced_run(tx: Transaction, key: RunKey, token: int) -> Run | None:
     """Return the running run if the fencing token is valid."""
     run = run_of(tx, key)
-    is_valid = run is not None and run.state is RunState.RUNNING and run.seq == token
+    is_valid = run is not None and run.state is RunState.RUNNING and run.token == token
     return run if is_valid else None
 
 

@@ -4,8 +4,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from tests.fakes.ledger import (
+    calendars,
     claims,
     dead_letters,
+    delays,
+    delegation,
+    label_slots,
     overlap,
     rate_limits,
     recovery,
@@ -16,7 +20,19 @@ from tests.fakes.ledger.pool import Pool, Port
 from tests.fakes.ledger.store import Store
 
 # The import of each module registers its answers.
-ANSWERING = (claims, dead_letters, overlap, rate_limits, recovery, schedules, staging)
+ANSWERING = (
+    calendars,
+    claims,
+    dead_letters,
+    delays,
+    delegation,
+    label_slots,
+    overlap,
+    rate_limits,
+    recovery,
+    schedules,
+    staging,
+)
 
 
 def _wall_clock() -> datetime:

@@ -23,7 +23,7 @@ from harebell.domain.run_states import OPEN, Actor, Reason, RunState
 from harebell.storage.runs.overlap import STATEMENTS
 
 OVERLAP_SLOTS = "overlap_slots"
-_ADVISORY_LOCKS = "advisory locks"
+ADVISORY_LOCKS = "advisory locks"
 _OPEN_OR_UNRESOLVED = OPEN | {RunState.UNRESOLVED}
 _ROW_COLUMNS = ("state", "reason", "seq", "version", "lease_holder", "override")
 
@@ -31,12 +31,12 @@ _ROW_COLUMNS = ("state", "reason", "seq", "version", "lease_holder", "override")
 @answers(STATEMENTS.lock)
 def lock(tx: Transaction, keys: Sequence[int]) -> None:
     for key in keys:
-        tx.lock(_ADVISORY_LOCKS, key)
+        tx.lock(ADVISORY_LOCKS, key)
 
 
 @answers(STATEMENTS.try_lock)
 def try_lock(tx: Transaction, keys: Sequence[int]) -> Iterator[Record]:
-    return ({"key": key} for key in keys if tx.try_lock(_ADVISORY_LOCKS, key))
+    return ({"key": key} for key in keys if tx.try_lock(ADVISORY_LOCKS, key))
 
 
 @answers(STATEMENTS.open_run_rows)

@@ -5,10 +5,9 @@ from datetime import datetime
 
 from tests.fakes.ledger.claims import Schedules, Times, Tokens
 from tests.fakes.ledger.pool import Record, answers
-from tests.fakes.ledger.runs import RUNS, move, numbered, run_of
+from tests.fakes.ledger.runs import RUNS, numbered, run_of
 from tests.fakes.ledger.store import Transaction
 
-from harebell.domain.run_states import Actor, Reason, RunState
 from harebell.storage.runs.rate_limits import STATEMENTS
 
 RATE_LIMITS = "rate_limits"
@@ -47,36 +46,3 @@ def delete_expired(tx: Transaction) -> None:
     for row in list(tx.rows(RATE_LIMITS)):
         if row["expires_at"] is not None and row["expires_at"] < tx.now:
             tx.put(RATE_LIMITS, row["key"], None)
-
-
-@answers(STATEMENTS.delay_runs)
-def delay_runs(
-    tx: Transaction,
-    times: Times,
-    schedules: Schedules,
-    seqs: Tokens,
-    next_attempts: Times,
-    cold: Sequence[bool],
-) -> Iterator[Record]:
-    columns = (seqs, next_attempts, cold)
-    for k, key, seq, next_attempt_at, is_cold in numbered(times, schedules, *columns):
-        run = run_of(tx, key)
-        if run is None or run.seq != seq or run.stop_requested_at is not None:
-            continue
-        unused_attempts = 1 if run.state is RunState.RUNNING else 0
-        state = RunState.RETRYING if run.attempt > unused_attempts else RunState.STAGED
-        moved = move(
-            tx,
-            Actor.RATE_LIMIT,
-            run,
-            state,
-            attempt=run.attempt - unused_attempts,
-            lease_until=None,
-            lease_holder=None,
-            started_at=None,
-            next_attempt_at=next_attempt_at,
-            staged_at=None if is_cold else tx.now,
-            reason=Reason.RATE_LIMITED,
-        )
-        if moved is not None:
-            yield {"k": k, "seq": moved.seq}

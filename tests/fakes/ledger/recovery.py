@@ -18,11 +18,11 @@ from tests.fakes.ledger.runs import (
 )
 from tests.fakes.ledger.store import Transaction
 
-from harebell.domain.run_states import Actor, Reason, RunState
+from harebell.domain.run_states import WORKER, Actor, Reason, RunState
 from harebell.storage.engine import DATABASE_TIME
 from harebell.storage.runs.recovery import STATEMENTS
 
-_LEASE_COLUMNS = ("seq", "attempt", "failed_probes", "lease_holder", "started_at", "reason")
+_LEASE_COLUMNS = ("token", "attempt", "failed_probes", "lease_holder", "started_at", "reason")
 
 
 @answers(STATEMENTS.find_lost_tickets)
@@ -33,13 +33,15 @@ def find_lost_tickets(
     lost_in_any_case_after: float,
     max_interval: float,
     limit: int,
+    since: datetime,
 ) -> list[Record]:
     found: list[tuple[datetime, Record]] = []
     queued_since = tx.now - timedelta(seconds=lost_in_any_case_after)
     for run in all_runs(tx):
         at = run.next_due
-        has_slot = run.reason != Reason.WAITING_FOR_OVERLAP or run.has_expired(tx.now)
-        is_lost = run.is_waiting and has_slot
+        is_waiting = run.reason in (Reason.WAITING_FOR_OVERLAP, Reason.WAITING_FOR_LABEL)
+        has_slot = not is_waiting or run.has_expired(tx.now)
+        is_lost = run.is_waiting and has_slot and run.due_at >= since
         if is_lost and _is_overdue(
             run, tx.now, retry_lead=retry_lead, lost_after=lost_after, max_interval=max_interval
         ):
@@ -95,9 +97,11 @@ def mark_restaged(tx: Transaction, times: Times, schedules: Schedules) -> Iterat
 
 
 @answers(STATEMENTS.find_lease_holders)
-def find_lease_holders(tx: Transaction, silent_after: float, retry_lead: float) -> Iterator[Record]:
+def find_lease_holders(
+    tx: Transaction, silent_after: float, retry_lead: float, since: datetime
+) -> Iterator[Record]:
     runs_by_holder: dict[str, list[Run]] = defaultdict(list)
-    for run in _running(tx, retry_lead):
+    for run in _running(tx, retry_lead, since):
         runs_by_holder[run.lease_holder or ""].append(run)
     for holder, runs in runs_by_holder.items():
         yield {
@@ -115,11 +119,16 @@ def lock_expired_leases(
     silent_after: float,
     limit: int,
     retry_lead: float,
+    reports_read_for: float,
+    since: datetime,
 ) -> Iterator[Record]:
     count = 0
-    for run in _running(tx, retry_lead):
+    for run in _running(tx, retry_lead, since):
         is_dead = run.lease_holder in dead_holders and _is_silent(run, tx.now, silent_after)
         is_lost = (by_time and has_expired_lease(run, tx.now)) or is_dead
+        if run.lease_holder == WORKER:
+            is_read = (run.lease_seconds or 0) < reports_read_for
+            is_lost = is_read and has_expired_lease(run, tx.now)
         if is_lost and count < limit and tx.try_lock(RUNS, run.key):
             count += 1
             columns = {name: getattr(run, name) for name in _LEASE_COLUMNS}
@@ -137,9 +146,10 @@ def database_uptime(tx: Transaction) -> Iterator[Record]:
     yield {"seconds": (tx.now - tx.store.started_at).total_seconds()}
 
 
-def _running(tx: Transaction, retry_lead: float) -> list[Run]:
+def _running(tx: Transaction, retry_lead: float, since: datetime) -> list[Run]:
     until = tx.now + timedelta(seconds=retry_lead)
-    return [run for run in all_runs(tx) if run.state is RunState.RUNNING and run.due_at < until]
+    running = [run for run in all_runs(tx) if run.state is RunState.RUNNING]
+    return [run for run in running if since <= run.due_at < until]
 
 
 def has_expired_lease(run: Run, now: datetime) -> bool:

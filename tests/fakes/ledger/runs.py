@@ -1,5 +1,6 @@
 """Rows of runs in memory, and the only function that moves a run between states."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -9,6 +10,7 @@ from uuid import UUID
 from tests.fakes.ledger.store import Transaction
 
 from harebell.contract.ids import RunKey
+from harebell.domain.fencing_token import fencing_token
 from harebell.domain.run_states import RESTAGEABLE, Actor, Reason, RunState, is_allowed
 
 RUNS = "runs"
@@ -48,6 +50,10 @@ class Run:
     failed_probes: int | None = None
     republished_at: datetime | None = None
     first_staged_at: datetime | None = None
+    epoch: int | None = None
+    delegated_until: datetime | None = None
+    progress: dict[str, Any] | None = None
+    progress_at: datetime | None = None
 
     @property
     def first_ticket_at(self) -> datetime | None:
@@ -57,6 +63,10 @@ class Run:
     @property
     def is_republished(self) -> bool:
         return self.staged_at is not None and self.republished_at == self.staged_at
+
+    @property
+    def token(self) -> int:
+        return fencing_token(self.epoch, self.seq)
 
     @property
     def key(self) -> RunKey:
@@ -83,6 +93,18 @@ class Run:
     @property
     def stop_reason(self) -> str | None:
         return None if self.stop_requested_at is None else self.reason or Reason.CANCELLED
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The text of the checkpoint in the form of jsonb, or None without one."""
+        found = (self.progress or {}).get("checkpoint")
+        return None if found is None else json.dumps(found, ensure_ascii=False)
+
+    def with_progress(self, text: str | None, now: datetime) -> dict[str, Any]:
+        """Return the changed columns after a report."""
+        if text is None:
+            return {}
+        return {"progress": {**(self.progress or {}), **json.loads(text)}, "progress_at": now}
 
     def has_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now

@@ -7,22 +7,22 @@ from uuid import UUID
 
 import asyncpg
 import orjson
-from tests.fakes.ledger.claims import Schedules, Times
+from tests.fakes.ledger.claims import ATTEMPTS, Schedules, Times
 from tests.fakes.ledger.pool import Record, answers
-from tests.fakes.ledger.runs import RUNS, key_columns, numbered, run_of, unnested
+from tests.fakes.ledger.runs import RUNS, Run, key_columns, numbered, run_of, unnested
 from tests.fakes.ledger.store import Transaction
 
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.storage.runs import tickets
 from harebell.ticker.model.version import VersionStatus
+from harebell.ticker.next_times import NEXT_TIME
 from harebell.ticker.store import command_results, versions
 from harebell.ticker.store.schedules import STATEMENTS
 
 STATES = "schedule_state"
 VERSIONS = "schedule_versions"
 COMMAND_RESULTS = "command_results"
-NEXT_AT = "SELECT min(next_at) FROM schedule_state"
 
 _STATE_COLUMNS = (
     "schedule_id",
@@ -134,9 +134,10 @@ def mark_next_errored(tx: Transaction, until: datetime, reason: str) -> Iterator
             return
 
 
-@answers(NEXT_AT)
-def next_at(tx: Transaction) -> list[Record]:
+@answers(NEXT_TIME)
+def next_time(tx: Transaction, after: datetime) -> list[Record]:
     times = [state["next_at"] for state in tx.rows(STATES) if state["next_at"]]
+    times = [each for each in times if each > after]
     return [{"min": min(times, default=None)}]
 
 
@@ -235,6 +236,12 @@ def load_responses(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]
             yield key | {"response": response}
 
 
+@answers(command_results.STATEMENTS.load_removed_until)
+def load_removed_until(_: Transaction, __: str) -> Iterator[Record]:
+    """Return no row, because no test of this ledger removes history."""
+    return iter(())
+
+
 @answers(command_results.STATEMENTS.record_responses)
 def record_responses(tx: Transaction, *columns: Sequence[Any]) -> None:
     for tenant, request_id, item_index, response in unnested(*columns):
@@ -252,4 +259,15 @@ def rebuild_tickets(tx: Transaction, times: Times, schedules: Schedules) -> Iter
         if run is not None and version is not None:
             columns = {name: getattr(run, name) for name in _TICKET_COLUMNS}
             due = {"due_at": run.next_due, "run_spec": version["run_spec"]}
-            yield key_columns(run) | columns | due
+            previous = {"previous_trace": _previous_trace(tx, run)}
+            yield key_columns(run) | columns | due | previous
+
+
+def _previous_trace(tx: Transaction, run: Run) -> str | None:
+    """Return the trace of the last attempt of any replay number."""
+    attempts = [each for each in tx.rows(ATTEMPTS) if each["key"] == run.key]
+    if not attempts or not (run.attempt or run.replay_number):
+        return None
+    last = max(attempts, key=lambda each: (each["replay_number"], each["number"]))
+    trace: str | None = last["trace"]
+    return trace

@@ -36,6 +36,7 @@ def stage(tx: Transaction, times: Times, schedules: Schedules, *columns: Any) ->
             tx.put(RUNS, key, after)
         elif before.is_restageable:
             cleared = dict.fromkeys(("reason", "outcome", "finished_at", "stop_requested_at"))
+            staged["override"] = before.override if override is None else override
             after = move(tx, Actor.TICKER, before, RunState.STAGED, **staged, **cleared)
         if after is not None:
             yield key_columns(after) | {"seq": after.seq}
@@ -91,11 +92,13 @@ def move_to_version(
     lanes: Sequence[str],
     priorities: Sequence[int],
     expiries: Sequence[datetime | None],
+    due_times: Sequence[datetime | None],
 ) -> None:
-    columns = (versions, pools, lanes, priorities, expiries)
-    for _, key, version, pool, lane, priority, until in numbered(times, schedules, *columns):
+    columns = (versions, pools, lanes, priorities, expiries, due_times)
+    for _, key, version, pool, lane, priority, until, due in numbered(times, schedules, *columns):
         run = run_of(tx, key)
         if run is not None and run.state is RunState.STAGED and run.attempt == 0:
+            is_released = due is not None and run.reason == Reason.BLACKOUT
             move(
                 tx,
                 Actor.TICKER,
@@ -103,6 +106,9 @@ def move_to_version(
                 RunState.STAGED,
                 staged_at=tx.now,
                 expires_at=None if run.origin == "backfill" else until,
+                due_at=due or run.due_at,
+                next_attempt_at=None if is_released else run.next_attempt_at,
+                reason=None if is_released else run.reason,
                 version=version,
                 pool=pool,
                 lane=lane,

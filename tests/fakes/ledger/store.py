@@ -30,6 +30,7 @@ class Store:
         self.now = now
         self.on_commit = on_commit
         self.started_at = now()
+        self.epoch = 1  # a promotion increases it
         self.tables: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.locks: dict[RowId, Transaction] = {}
         self.open: dict[Transaction, None] = {}  # in the order of their starts

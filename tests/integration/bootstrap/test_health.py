@@ -40,6 +40,7 @@ async def test_service_without_its_database_is_live_and_not_ready(
                 "HAREBELL_AMQP_URL": amqp_url,
                 "HAREBELL_DATABASE_URL": line.url,
                 "HAREBELL_HTTP_PORT": str(port),
+                "HAREBELL_TOPOLOGY_MODE": "declare",
             }
         )
         async with open_service(settings, "dispatcher", stop) as parts:

@@ -3,21 +3,33 @@
 import importlib.util
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
+import asyncpg
 import helm_python
-import kubernetes_validate
+import promql_parser
 import pytest
 import yaml
 from tests.architecture.source_tree import ROOT
+from tests.integration.chart.operators import insert_runs, schema_errors
+from tests.rig.servers import as_role
 
 from harebell.runtime.settings import PREFIX, ExecutorSettings, ServiceSettings
+from harebell.ticker.backlog import count_due_runs
 
 CHART: Final = ROOT / "compose" / "chart"
 EXAMPLES: Final = sorted((CHART / "ci").glob("*.yaml"))
 KUBERNETES: Final = "1.34"
-OF_OPERATORS: Final = {"ScaledObject", "PodMonitor"}  # kinds that operators define
+# Operators define these kinds.
+OF_OPERATORS: Final = {"ScaledObject", "TriggerAuthentication", "PodMonitor"}
 EXECUTOR: Final = "executor-default"
+AUTOSCALING_OF_PREVIOUS: Final = {
+    "enabled": True,
+    "prometheusAddress": "http://prometheus:9090",
+    "maxReplicas": 10,
+    "runsPerExecutor": 1000,
+}
 SECRET: Final = {"existingSecret": "harebell-urls"}
 
 
@@ -68,6 +80,8 @@ def test_chart_has_no_lint_warning(path: Any) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_object_matches_the_schemas_of_kubernetes(path: Any) -> None:
+    import kubernetes_validate  # noqa: PLC0415  # builds 39 parsers, which takes seconds
+
     kinds = set()
     for each in objects(yaml.safe_load(path.read_text())):
         kinds.add(each["kind"])
@@ -100,6 +114,7 @@ def test_each_service_runs_its_own_module_with_its_own_urls() -> None:
         "dispatcher",
         "dlq-inspector",
         "executor-default",
+        "executor-mail",
         "executor-reports",
     }
     for name, each in deployments.items():
@@ -171,7 +186,8 @@ def test_only_executors_and_the_dlq_inspector_reach_other_servers() -> None:
         for name, each in policies.items()
         if any("to" in rule for rule in each["spec"]["egress"])
     }
-    assert reaching == {"executor-default", "executor-reports", "dlq-inspector"}
+    executors = {"executor-default", "executor-mail", "executor-reports"}
+    assert reaching == executors | {"dlq-inspector"}
     denied = policies[EXECUTOR]["spec"]["egress"][-1]["to"][0]["ipBlock"]["except"]
     assert "169.254.0.0/16" in denied
 
@@ -179,13 +195,113 @@ def test_only_executors_and_the_dlq_inspector_reach_other_servers() -> None:
 def test_autoscaled_pool_has_no_fixed_number_of_executors() -> None:
     values = example("production")
     deployments = of_kind("Deployment", values)
-    (scaled,) = of_kind("ScaledObject", values).values()
+    scaled = of_kind("ScaledObject", values)
 
+    assert set(scaled) == {"executor-default", "executor-mail"}
     assert "replicas" not in deployments["executor-default"]["spec"]
     assert deployments["executor-reports"]["spec"]["replicas"] == 1
-    assert scaled["spec"]["scaleTargetRef"]["name"] == "prod-executor-default"
-    (trigger,) = scaled["spec"]["triggers"]
-    assert trigger["metadata"]["query"] == 'max(harebell_due_backlog_runs{pool="default"})'
+    assert scaled[EXECUTOR]["spec"]["scaleTargetRef"]["name"] == "prod-executor-default"
+    assert scaled[EXECUTOR]["spec"]["minReplicaCount"] == 0
+    assert scaled["executor-mail"]["spec"]["minReplicaCount"] == 1
+
+
+def triggers(scaled: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in scaled["spec"]["triggers"]}
+
+
+def test_pool_is_scaled_by_due_runs_planned_runs_and_the_ledger() -> None:
+    found = triggers(of_kind("ScaledObject", example("production"))[EXECUTOR])
+
+    assert set(found) == {"due", "planned", "due-in-ledger"}
+    assert found["due"]["metadata"]["query"] == 'max(harebell_due_backlog_runs{pool="default"})'
+    assert found["due"]["metadata"]["ignoreNullValues"] == "false"
+    assert (
+        found["planned"]["metadata"]["query"]
+        == 'max(harebell_planned_runs{pool="default",within="1m"})'
+    )
+    thresholds = {each["metadata"].get("threshold", "1000") for each in found.values()}
+    assert thresholds == {"1000"} == {found["due-in-ledger"]["metadata"]["targetQueryValue"]}
+
+
+def test_ledger_is_read_with_a_url_of_the_secret() -> None:
+    (authentication,) = of_kind("TriggerAuthentication", example("production")).values()
+
+    assert authentication["spec"]["secretTargetRef"] == [
+        {"parameter": "connection", "name": "harebell-urls", "key": "autoscaling-database-url"}
+    ]
+    name = authentication["metadata"]["name"]
+    scaled = of_kind("ScaledObject", example("production"))
+    assert triggers(scaled[EXECUTOR])["due-in-ledger"]["authenticationRef"] == {"name": name}
+
+
+def test_pool_that_does_not_read_the_ledger_needs_no_url() -> None:
+    values = example("production")
+    values["executors"]["default"]["autoscaling"]["readsLedger"] = False
+
+    assert of_kind("TriggerAuthentication", values) == {}
+    assert set(triggers(of_kind("ScaledObject", values)[EXECUTOR])) == {"due", "planned"}
+
+
+@pytest.mark.parametrize("query", ["due", "planned"])
+def test_query_of_prometheus_is_valid(query: str) -> None:
+    found = triggers(of_kind("ScaledObject", example("production"))[EXECUTOR])
+
+    promql_parser.parse(found[query]["metadata"]["query"])
+
+
+async def test_query_of_the_ledger_counts_the_due_runs_of_the_busiest_lane(
+    database_url: str,
+) -> None:
+    query = triggers(of_kind("ScaledObject", example("production"))[EXECUTOR])["due-in-ledger"]
+    statement = query["metadata"]["query"]
+    auditor = await asyncpg.connect(as_role(database_url, "auditor"))
+    owner = await asyncpg.connect(database_url)
+    try:
+        before = await auditor.fetchval(statement)
+        await insert_runs(owner, {"high": 2, "normal": 3})
+        await insert_runs(owner, {"low": 9}, pool="reports")
+        counted = await auditor.fetchval(statement)
+        ticker = await count_due_runs(owner)
+    finally:
+        await auditor.close()
+        await owner.close()
+
+    assert (before, counted) == (0, 3)
+    assert counted == max(runs for (pool, _), (runs, _) in ticker.items() if pool == "default")
+
+
+def test_objects_of_operators_match_their_schemas() -> None:
+    values = example("production")
+    found = [each for each in objects(values) if each["kind"] in OF_OPERATORS]
+
+    assert {each["kind"] for each in found} == OF_OPERATORS
+    assert schema_errors(found) == []
+
+
+def test_schemas_of_operators_reject_bad_objects() -> None:
+    monitor = next(each for each in objects(example("production")) if each["kind"] == "PodMonitor")
+    (scaled, *_) = of_kind("ScaledObject", example("production")).values()
+    monitor["spec"]["podMetricsEndpoints"][0]["interval"] = "15 seconds"
+    del scaled["spec"]["triggers"][0]["type"]
+
+    first, second = schema_errors([monitor, scaled])
+
+    assert "interval" in first
+    assert "type" in second
+
+
+def test_upgrade_accepts_the_values_of_the_previous_chart() -> None:
+    """Helm passes all values of the former release with `--reuse-values`."""
+    previous = yaml.safe_load(Path(__file__).with_name("values-0.1.0.yaml").read_text())
+    executors = {
+        "reports": {"replicas": 1, "autoscaling": {**AUTOSCALING_OF_PREVIOUS, "minReplicas": 2}}
+    }
+
+    found = of_kind("ScaledObject", previous | SECRET | {"executors": executors})
+
+    assert found["executor-reports"]["spec"]["minReplicaCount"] == 2
+    assert found["executor-reports"]["spec"]["maxReplicaCount"] == 10
+    assert set(triggers(found["executor-reports"])) == {"due", "planned", "due-in-ledger"}
 
 
 def test_schema_describes_every_default_value() -> None:

@@ -99,6 +99,7 @@ class DispatcherRig:
             "HAREBELL_DATABASE_URL": self.database_url,
             "HAREBELL_INSTANCE_ID": name,
             "HAREBELL_BREAKER_STARTUP_TIMEOUT": "0s",
+            "HAREBELL_TOPOLOGY_MODE": "declare",
         }
 
     def tickets_due_in(

@@ -24,6 +24,7 @@ async def environment(amqp_url: str, database_url: str) -> AsyncIterator[DlqEnvi
             "HAREBELL_AMQP_URL": amqp_url,
             "HAREBELL_DATABASE_URL": as_role(database_url, "dlq_inspector"),
             "HAREBELL_INSTANCE_ID": "inspector-1",
+            "HAREBELL_TOPOLOGY_MODE": "declare",
         }
     )
     responses: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()

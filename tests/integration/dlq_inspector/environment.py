@@ -30,7 +30,8 @@ from harebell.runtime.settings import DlqInspectorSettings, PoolBounds
 from harebell.storage.engine import open_pool
 
 SCHEDULE = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
-NINE = datetime.now(UTC).replace(hour=9, minute=0, second=0, microsecond=0)
+# Nine o'clock of yesterday: of today, it would lie in the future before nine.
+NINE = (datetime.now(UTC) - timedelta(days=1)).replace(hour=9, minute=0, second=0, microsecond=0)
 TARGET = {"http": {"url": "https://acme.example/report"}}
 TIMEOUT = 20  # seconds
 
@@ -70,6 +71,7 @@ class DlqEnvironment:
             "HAREBELL_DATABASE_URL": self.settings.database_url.get_secret_value(),
             "HAREBELL_INSTANCE_ID": "inspector-2",
             "HAREBELL_TESTING": "1",
+            "HAREBELL_TOPOLOGY_MODE": "declare",
             "PYTHONPATH": os.pathsep.join(sys.path),  # this tree, even if it is not installed
         }
 

@@ -23,6 +23,17 @@ FROM (VALUES ('done', 'old', NULL, interval '91 days'),
              ('paused', 'running', NULL, NULL)) AS job (state, note, next_check, age)
 """
 
+INSERT_GROUPS: Final = """
+INSERT INTO failure_groups (id, tenant, target, error_code, message, first_at, last_at, state)
+SELECT gen_random_uuid(), tenant, 'task:a', 'failed', message, now(), now() - age, 'open'
+FROM (VALUES ('acme', '0 hours', interval '1 minute'),
+             ('acme', '0 hours, too', interval '2 minutes'),
+             ('acme', '0 hours, three', interval '3 minutes'),
+             ('acme', '2 hours', interval '2 hours'),
+             ('acme', '5 hours', interval '5 hours'),
+             ('umbrella', '5 hours', interval '5 hours')) AS failure (tenant, message, age)
+"""
+
 
 @pytest.mark.requirement("ASK-21")
 async def test_old_dead_letter_is_deleted_with_every_row_that_refers_to_it(
@@ -105,6 +116,28 @@ async def test_policy_bounds_the_dead_letters_of_each_tenant(dlq: DlqEnvironment
 
         kept = [len(await dlq.wait_for_dead_letters(0, each)) for each in (dlq.acme, umbrella)]
     assert kept == [2, 3]
+
+
+async def test_surplus_groups_without_dead_letters_are_deleted_the_oldest_first(
+    dlq: DlqEnvironment,
+) -> None:
+    await dlq.add_dead_run(1, error="has a dead letter")
+    await dlq.wait_for_dead_letters(1)
+    await dlq.database.execute("UPDATE failure_groups SET last_at = now() - interval '9 hours'")
+    await dlq.database.execute(INSERT_GROUPS)
+
+    deleted = await retention.delete_surplus_groups(dlq.database, 2)
+
+    left = await dlq.database.fetch("SELECT tenant, message FROM failure_groups")
+    assert deleted == 2
+    assert {(row["tenant"], row["message"]) for row in left} == {
+        ("acme", "has a dead letter"),
+        ("acme", "0 hours"),
+        ("acme", "0 hours, too"),
+        ("acme", "0 hours, three"),
+        ("umbrella", "5 hours"),
+    }
+    assert await retention.delete_surplus_groups(dlq.database, 2) == 0
 
 
 async def test_ended_replay_job_is_kept_while_its_runs_are_unfinished(dlq: DlqEnvironment) -> None:

@@ -11,6 +11,7 @@ from tests.fakes.tickets import ticket
 
 from harebell.client.connection import PUBLISH_TIMEOUT
 from harebell.contract.ticket import Ticket
+from harebell.domain.fencing_token import seq_of
 from harebell.domain.run_states import NewRun, Placement
 from harebell.executor.claiming.claimer import Claimer, DirectClaim
 from harebell.executor.model.claimed_run import ClaimedRun
@@ -209,5 +210,5 @@ class ClaimingLane:
 
     @property
     def claims(self) -> list[tuple[str, int, int]]:
-        """Return the run id, the fencing token and the attempt of each run, sorted."""
-        return sorted((str(run.key), run.token, run.attempt) for run in self.runs)
+        """Return the run id, the `seq` of the claim and the attempt of each run, sorted."""
+        return sorted((str(run.key), seq_of(run.token), run.attempt) for run in self.runs)

@@ -17,7 +17,7 @@ from tests.integration.executor.environment import (
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.domain.run_states import RunState
 from harebell.executor import metrics
-from harebell.executor.claiming.claimer import VISIBILITY_CHECK_INTERVAL, VISIBILITY_TIMEOUT
+from harebell.executor.claiming.claimer import MAX_VISIBILITY_WAIT, VISIBILITY_TIMEOUT
 from harebell.executor.claiming.unclaimed_tickets import MAX_ROWS
 from harebell.runtime.clock import monotonic
 
@@ -353,7 +353,7 @@ class SlowPool(FaultyPool):
 
     async def fetch(self, query: str, *args: Any) -> Any:
         rows = await super().fetch(query, *args)
-        await asyncio.sleep(2 * VISIBILITY_CHECK_INTERVAL)
+        await asyncio.sleep(2 * MAX_VISIBILITY_WAIT)
         return rows
 
 

@@ -11,6 +11,7 @@ from tests.integration.executor.environment import FaultyPool, open_faulty_pool,
 
 from harebell.contract.ids import RunKey
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
+from harebell.domain.fencing_token import seq_of
 from harebell.domain.retry import Failure
 from harebell.domain.run_states import RunState
 from harebell.executor import metrics
@@ -58,6 +59,8 @@ class CompletionHarness:
             claimed_runs=self.claimed_runs,
             start_guard=start_guard,
             stop_requests=self.stop_requests,
+            publisher=ledger.publisher,
+            clock=ledger.clock,
         )
         self.completer = Completer(
             pool=ledger,
@@ -189,7 +192,7 @@ async def test_failure_is_found_by_the_next_try_when_its_commit_was_in_doubt(
 
     rows = [await harness.ledger.fetch_row(run.ticket) for run in runs]
     assert fenced_completions() == before
-    assert rows[1]["seq"] == runs[1].token + 1
+    assert rows[1]["seq"] == seq_of(runs[1].token) + 1
     assert harness.ticket_messages() == 1  # both tickets in one batch
     assert harness.run_ids_of_events() == sorted(run.ticket.run_id for run in runs)
     assert len(harness.claimed_runs) == 0

@@ -10,6 +10,7 @@ from tests.integration.executor.environment import FaultyPool, open_faulty_pool,
 
 from harebell.contract.policy import RateLimit, RateLimitScope
 from harebell.contract.ticket import Ticket
+from harebell.domain.fencing_token import seq_of
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.rate_limiter import RateLimiter
@@ -98,7 +99,7 @@ async def test_two_executors_start_only_the_permitted_number_of_runs(
     for run in delayed:
         row = await executors.ledger.fetch_row(run.ticket)
         assert (row["state"], row["attempt"], row["reason"]) == ("staged", 0, "rate_limited")
-        assert (row["seq"], row["lease_holder"]) == (run.token + 1, None)
+        assert (row["seq"], row["lease_holder"]) == (seq_of(run.token) + 1, None)
 
 
 @pytest.mark.requirement("S70")

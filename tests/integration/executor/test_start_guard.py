@@ -116,6 +116,8 @@ async def test_lease_keeper_waits_for_the_guard_before_a_renewal(
             claimed_runs=claimed_runs,
             starters=[],
         ),
+        publisher=ledger.publisher,
+        clock=ledger.clock,
     )
     run = await claim_one(ledger)
     run.renewed_at = old = monotonic() - RENEW_AFTER

@@ -36,6 +36,8 @@ class StopHarness:
             claimed_runs=self.claimed_runs,
             start_guard=StartGuard(),
             stop_requests=stop_requests,
+            publisher=ledger.publisher,
+            clock=ledger.clock,
         )
 
     async def claimed(self) -> ClaimedRun:

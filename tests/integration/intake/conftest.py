@@ -33,6 +33,7 @@ class IntakeBus:
     events: AbstractQueue
     database: asyncpg.Connection  # as the owner
     _received: dict[str, asyncio.Queue[bytes]] = field(default_factory=dict)
+    _commands: list[Any] = field(default_factory=list)
 
     async def send(
         self,
@@ -67,7 +68,11 @@ class IntakeBus:
         return orjson.loads(await self._next(self.events.name))
 
     async def next_commands(self, queue: str = TICKER.name) -> AcceptedCommands:
-        return AcceptedCommands.model_validate_json(await self._next(queue))
+        """Return the commands of the next user message, which may share a message with others."""
+        if not self._commands:
+            content = orjson.loads(await self._next(queue))
+            self._commands += content if isinstance(content, list) else [content]
+        return AcceptedCommands.model_validate(self._commands.pop(0))
 
     async def next_dead_letter(self) -> Any:
         return orjson.loads(await self._next(DEAD_LETTERS.name))[0]
@@ -101,6 +106,7 @@ async def bus(amqp_url: str, database_url: str) -> AsyncIterator[IntakeBus]:
             "HAREBELL_AMQP_URL": amqp_url,
             "HAREBELL_DATABASE_URL": as_role(database_url, "intake"),
             "HAREBELL_ALLOWED_NETWORKS": "127.0.0.0/8",
+            "HAREBELL_TOPOLOGY_MODE": "declare",
         }
     )
     connection = await connect(amqp_url, name="test", properties={})

@@ -19,7 +19,7 @@ from harebell.messaging.topology.bus import QUERY
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 PAUSE = {"key": "daily"}
-CONNECTIONS = 3  # of intake: the publisher and two consumers
+CONNECTIONS = 4  # of intake: the publisher and three consumers
 
 
 @asynccontextmanager

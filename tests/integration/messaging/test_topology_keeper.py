@@ -27,8 +27,13 @@ TICKET = OutgoingMessage(
 
 @pytest.fixture
 async def context(amqp_url: str, database_url: str) -> AsyncIterator[ServiceContext]:
-    urls = {"AMQP_URL": amqp_url, "DATABASE_URL": as_role(database_url, "dispatcher")}
-    settings = ServiceSettings.load({f"HAREBELL_{name}": url for name, url in urls.items()})
+    settings = ServiceSettings.load(
+        {
+            "HAREBELL_AMQP_URL": amqp_url,
+            "HAREBELL_DATABASE_URL": as_role(database_url, "dispatcher"),
+            "HAREBELL_TOPOLOGY_MODE": "declare",
+        }
+    )
     async with open_service(settings, "dispatcher", asyncio.Event()) as opened:
         keeping = asyncio.create_task(opened.run())
         yield opened

@@ -35,14 +35,15 @@ WRITE_INTERVAL = 0.01  # seconds between two statements of a writer
 
 _COLUMNS = """
 SELECT table_name, column_name, is_nullable = 'YES' FROM information_schema.columns
-WHERE table_schema = 'public' AND table_name <> 'alembic_version' AND table_name !~ '_[0-9]{8}$'
+WHERE table_schema = 'public' AND table_name <> 'alembic_version'
+  AND table_name !~ '_([0-9]{8}|past)$'
 """
 _INDEXES = """
-SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename !~ '_[0-9]{8}$'
+SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename !~ '_([0-9]{8}|past)$'
 """
 _GRANTS = """
 SELECT grantee, table_name, privilege_type FROM information_schema.role_table_grants
-WHERE grantee LIKE 'harebell_%' AND table_name !~ '_[0-9]{8}$'
+WHERE grantee LIKE 'harebell_%' AND table_name !~ '_([0-9]{8}|past)$'
 """
 _PARTITIONS = """
 SELECT inhrelid::regclass::text FROM pg_inherits
@@ -96,7 +97,8 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
 _LAST_PARTITION = """
-SELECT max(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = 'runs'::regclass
+SELECT max(inhrelid::regclass::text) FROM pg_inherits
+WHERE inhparent = 'runs'::regclass AND inhrelid <> 'runs_past'::regclass
 """
 _FILL = """
 INSERT INTO schedules (id, tenant, name, class, priority, pool, tags, metadata, version,

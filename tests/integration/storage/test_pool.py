@@ -104,6 +104,7 @@ async def test_service_with_a_minimum_of_connections_waits_for_its_database(
             "HAREBELL_DATABASE_URL": as_role(database_url, "dispatcher"),
             "HAREBELL_DATABASE_POOL_MIN": "2",
             "HAREBELL_INSTANCE_ID": NAME,
+            "HAREBELL_TOPOLOGY_MODE": "declare",
         }
     )
 

@@ -30,11 +30,6 @@ SELECT child.relname FROM pg_inherits
 JOIN pg_class child ON child.oid = inhrelid JOIN pg_class parent ON parent.oid = inhparent
 WHERE parent.relname IN ('runs', 'attempts') ORDER BY child.relname DESC
 """
-INSERT_RESULTS: Final = """
-INSERT INTO command_results (tenant, request_id, item_index, response, created_at)
-SELECT 'acme', hours::text, 0, '{}', now() - make_interval(hours => hours)
-FROM unnest($1::int[]) AS hours
-"""
 INSERT_RATE_LIMITS: Final = """
 INSERT INTO rate_limits (key, expires_at)
 SELECT minutes::text, now() + make_interval(mins => minutes) FROM unnest($1::int[]) AS minutes
@@ -77,17 +72,6 @@ async def test_runs_of_the_next_days_have_partitions_after_maintenance(
     runs = [run_in(days) for days in range(DAYS_AHEAD + 1)]
     async with pool.acquire() as connection:
         assert len(await staging.stage(connection, runs)) == len(runs)
-
-
-async def test_command_results_are_kept_for_a_day(
-    owner: asyncpg.Connection, pool: asyncpg.Pool
-) -> None:
-    await owner.execute(INSERT_RESULTS, [0, 1, 23, 25, 48])
-
-    await maintain(pool)
-
-    kept = await owner.fetch("SELECT request_id FROM command_results")
-    assert {int(row[0]) for row in kept} == {0, 1, 23}
 
 
 async def test_rate_limits_are_deleted_after_their_expiry(

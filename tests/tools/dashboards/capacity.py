@@ -64,14 +64,48 @@ _BACKLOG: Final = Row(
         ),
         Panel(
             title="Runs that a limit delays",
-            description="Rate limits, shares of targets and tenants, and missing pools.",
+            description="Rate limits, labels, shares of targets and tenants, and missing pools.",
             unit=Unit.PER_SECOND,
             queries=(
                 rate("harebell_rate_limited_runs_total"),
+                rate("harebell_label_waits_total"),
                 rate("harebell_target_saturated_tickets_total"),
                 rate("harebell_tenant_saturated_tickets_total"),
                 rate("harebell_no_such_pool_tickets_total"),
             ),
+        ),
+    ),
+)
+
+_PLANNED: Final = Row(
+    title="Planned runs",
+    panels=(
+        Panel(
+            title="Planned runs",
+            description="Runs that will be due within 1, 5 and 15 minutes.",
+            unit=Unit.NUMBER,
+            queries=(shared("harebell_planned_runs", "pool", "lane", "within"),),
+        ),
+        Panel(
+            title="Planned and done",
+            description=(
+                "The planned runs of the next 5 minutes as a rate, and the ended attempts."
+                " More planned than done means that executors are missing soon."
+            ),
+            unit=Unit.PER_SECOND,
+            queries=(
+                Query(
+                    'max by (pool, lane) (harebell_planned_runs{within="5m"}) / 300',
+                    "planned {{pool}}, {{lane}}",
+                ),
+                Query(f"sum(rate(harebell_attempts_total[{RATE_INTERVAL}]))", "done"),
+            ),
+        ),
+        Panel(
+            title="Age of the planned runs",
+            description="A ticker that shows an old count cannot read the database in time.",
+            unit=Unit.SECONDS,
+            queries=(shared("harebell_planned_runs_age_seconds"),),
         ),
     ),
 )
@@ -107,6 +141,62 @@ _THROUGHPUT: Final = Row(
     ),
 )
 
+_HELD: Final = "max by (kind, pid, application_name, user) ({metric}) or on () vector(0)"
+_HOLDER: Final = "{{kind}} {{application_name}} {{pid}} {{user}}"
+_RETENTION: Final = Row(
+    title="Retention",
+    panels=(
+        Panel(
+            title="Age of held snapshots",
+            description="PostgreSQL keeps dead rows that are newer than the oldest snapshot.",
+            unit=Unit.SECONDS,
+            queries=(
+                Query("max(harebell_oldest_snapshot_age_seconds)", "oldest snapshot"),
+                Query(_HELD.format(metric="harebell_held_snapshot_age_seconds"), _HOLDER),
+            ),
+        ),
+        Panel(
+            title="Transactions since held snapshots",
+            description="The number of transactions whose dead rows a snapshot keeps.",
+            unit=Unit.NUMBER,
+            queries=(Query(_HELD.format(metric="harebell_held_snapshot_transactions"), _HOLDER),),
+        ),
+        Panel(
+            title="Removed rows",
+            description="Rows that the retention removed, and repeated removals of partitions.",
+            unit=Unit.PER_SECOND,
+            queries=(
+                rate("harebell_removed_rows_total", "kind"),
+                rate("harebell_removed_parts_total"),
+                rate("harebell_retention_lock_retries_total"),
+            ),
+        ),
+        Panel(
+            title="Archive",
+            description="Runs and bytes that the ticker wrote to the archive.",
+            unit=Unit.PER_SECOND,
+            queries=(
+                rate("harebell_archived_runs_total"),
+                rate("harebell_archived_bytes_total"),
+                rate("harebell_archived_parts_total"),
+            ),
+        ),
+        Panel(
+            title="Age of the history",
+            description="The age of the first day of runs, and the time since the last pass.",
+            unit=Unit.SECONDS,
+            queries=(
+                Query(
+                    "time() - max(harebell_oldest_run_day_timestamp_seconds)", "first day of runs"
+                ),
+                Query("time() - max(harebell_last_retention_pass_timestamp_seconds)", "last pass"),
+            ),
+        ),
+    ),
+)
+
 CAPACITY: Final = Dashboard(
-    name="capacity", title="Harebell / Capacity", rows=(_SLOTS, _BACKLOG, _THROUGHPUT)
+    name="capacity",
+    title="Harebell / Capacity",
+    rows=(_SLOTS, _BACKLOG, _PLANNED, _THROUGHPUT, _RETENTION),
 )

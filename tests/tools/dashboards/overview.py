@@ -91,6 +91,33 @@ _HEALTH: Final = Row(
     ),
 )
 
+_AUDIT: Final = Row(
+    title="Audit from outside",
+    panels=(
+        Panel(
+            title="Findings of the audit",
+            description="The objective is 0: the ledger records what the schedules required.",
+            unit=Unit.NUMBER,
+            queries=(shared("harebell_audit_findings", "kind"),),
+        ),
+        Panel(
+            title="Missed heartbeats and failed audits",
+            description="Components that do no due work, and 1 if no audit reads the database.",
+            unit=Unit.NUMBER,
+            queries=(
+                shared("harebell_audit_missed_heartbeats"),
+                Query("1 - max(harebell_audit_success)", "audit failed"),
+            ),
+        ),
+        Panel(
+            title="Time since the last audit",
+            description="An audit runs every minute. Without it, both panels show old values.",
+            unit=Unit.SECONDS,
+            queries=(Query("time() - max(harebell_audit_timestamp_seconds)", "audit"),),
+        ),
+    ),
+)
+
 OVERVIEW: Final = Dashboard(
-    name="overview", title="Harebell / Overview", rows=(_SERVICES, _WORK, _HEALTH)
+    name="overview", title="Harebell / Overview", rows=(_SERVICES, _WORK, _HEALTH, _AUDIT)
 )

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from pydantic import create_model
 
 from harebell.contract import amqp_names
-from harebell.contract.accepted_commands import AcceptedCommands
+from harebell.contract.accepted_commands import ACCEPTED_BATCH, AcceptedCommands
 from harebell.contract.amqp_names import message_key, message_type
 from harebell.contract.breakers import (
     BreakerCommand,
@@ -16,6 +16,7 @@ from harebell.contract.breakers import (
     BreakerSnapshot,
     BreakerSnapshotRequest,
 )
+from harebell.contract.calendar import CALENDAR_COMMANDS, CalendarResponse
 from harebell.contract.commands import (
     COMMANDS,
     BulkCommand,
@@ -95,6 +96,7 @@ COMMAND_RESPONSES: Final[dict[type[Message], str]] = {
     DeadLetterResponse: "response.dead_letters",
     ReplayJobResponse: "response.replay_job",
     BreakerResponse: "response.breaker",
+    CalendarResponse: "response.calendar",
     ErrorResponse: "response.error",
 }
 
@@ -118,6 +120,8 @@ def _command_responses(command: type[Message]) -> tuple[type[Message], ...]:
         responses = (ReplayJobResponse,)
     elif issubclass(command, BreakerCommand):
         responses = (BreakerResponse,)
+    elif command in CALENDAR_COMMANDS.values():
+        responses = (CalendarResponse,)
     elif issubclass(command, RunCancel | RunResolve):
         responses = (RunResponse,)
     elif issubclass(command, BulkCommand):
@@ -182,6 +186,13 @@ def _internal() -> Iterator[MessageSpec]:
             Route(amqp_names.CHANGES, amqp_names.CHANGES_DLQ),
             Route(amqp_names.CHANGES, amqp_names.CHANGES_BREAKER),
         ),
+    )
+    yield MessageSpec(
+        name="accepted_commands.batch",
+        model=AcceptedCommands,
+        type=ACCEPTED_BATCH,
+        shape=Shape.MANY,
+        routes=(Route(amqp_names.CHANGES, amqp_names.CHANGES_SCHEDULE),),
     )
     yield MessageSpec(
         name="ticket",

@@ -15,13 +15,15 @@ from harebell.audit.model.records import Run, Schedule, Window
 from harebell.audit.model.waits import (
     MAX_UNCHANGED,
     RELEASE_TIME,
-    BreakerDeferral,
     BreakerRow,
+    DeferredRange,
+    LabelWait,
     OverlapWait,
     Waits,
 )
 from harebell.contract.breakers import BreakerState
 from harebell.contract.downstream import downstream_of, downstream_of_json
+from harebell.contract.ids import RunKey
 from harebell.dispatcher.release.gates import MAX_DEFERRAL
 from harebell.domain.run_states import RunState
 
@@ -43,9 +45,9 @@ def deferred(schedule: Schedule, *ranges: tuple[float, float], tenant: str | Non
     """Return the deferrals of the downstream of the schedule, in seconds after nine."""
     downstream = downstream_of(schedule.definition_of(1).target)  # type: ignore[union-attr]  # version 1 exists
     return Waits(
-        {
+        deferrals={
             (tenant, downstream): [
-                BreakerDeferral(after(since), after(until)) for since, until in ranges
+                DeferredRange(after(since), after(until)) for since, until in ranges
             ]
         }
     )
@@ -87,7 +89,7 @@ def test_retrying_run_is_not_stuck_while_a_breaker_defers_it(schedule: Schedule)
 
 
 def test_breaker_of_another_downstream_defers_no_run(schedule: Schedule) -> None:
-    waits = Waits({(None, OTHER): [BreakerDeferral(NINE, NOW)]})
+    waits = Waits(deferrals={(None, OTHER): [DeferredRange(NINE, NOW)]})
 
     assert is_stuck(schedule, run_row(NINE), waits)
 
@@ -104,7 +106,9 @@ def test_only_the_breaker_of_its_tenant_or_of_all_tenants_defers_a_run(schedule:
 def test_edited_target_of_a_run_decides_about_its_breaker(schedule: Schedule) -> None:
     edited = run_row(NINE, target=orjson.dumps(AGAIN).decode())
 
-    assert not is_stuck(schedule, edited, Waits({(None, OTHER): [BreakerDeferral(NINE, NOW)]}))
+    assert not is_stuck(
+        schedule, edited, Waits(deferrals={(None, OTHER): [DeferredRange(NINE, NOW)]})
+    )
     assert is_stuck(schedule, edited, deferred(schedule, (0, 300)))
 
 
@@ -181,6 +185,24 @@ def test_run_that_waits_for_overlap_is_stuck_when_no_run_has_the_slot(
     assert is_stuck(schedule, run, Waits(overlaps={ID: overlap})) is expected
 
 
+@pytest.mark.parametrize(
+    ("wait", "expected"),
+    [
+        (LabelWait(is_occupied=True, free_since=after(100)), False),
+        (LabelWait(is_occupied=False, free_since=after(239)), True),
+        (LabelWait(is_occupied=False, free_since=after(241)), False),
+        (None, False),
+    ],
+)
+def test_run_that_waits_for_its_label_is_stuck_when_the_label_has_a_free_slot(
+    schedule: Schedule, wait: LabelWait | None, *, expected: bool
+) -> None:
+    run = run_row(NINE, reason="waiting_for_label")
+    labels = {} if wait is None else {RunKey(NINE, ID): wait}
+
+    assert is_stuck(schedule, run, Waits(labels=labels)) is expected
+
+
 def test_woken_run_is_not_stuck_while_a_breaker_defers_it(schedule: Schedule) -> None:
     run = run_row(NINE, reason="waiting_for_overlap")
     free = {ID: OverlapWait(is_occupied=False, free_since=after(100))}
@@ -241,12 +263,12 @@ def test_breaker_defers_runs_until_its_row_shows_the_end(
 ) -> None:
     row = breaker(deferring_since=OLD, **columns)
 
-    assert row.deferral(NOW, is_probed=is_probed) == BreakerDeferral(OLD, until)
+    assert row.deferral(NOW, is_probed=is_probed) == DeferredRange(OLD, until)
 
 
 def test_deferral_without_a_recorded_start_begins_with_the_state() -> None:
     measured = breaker(deferring_since=None, since=after(10))
     forced = breaker(deferring_since=None, forced=OPEN, forced_at=after(20))
 
-    assert measured.deferral(NOW, is_probed=False) == BreakerDeferral(after(10), NOW)
-    assert forced.deferral(NOW, is_probed=False) == BreakerDeferral(after(20), NOW)
+    assert measured.deferral(NOW, is_probed=False) == DeferredRange(after(10), NOW)
+    assert forced.deferral(NOW, is_probed=False) == DeferredRange(after(20), NOW)

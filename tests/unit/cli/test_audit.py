@@ -45,3 +45,13 @@ def test_audit_fails_with_one_line_when_the_database_is_unreachable(cli: Command
     assert result.exit_code == 1
     assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_port_of_the_gauges_needs_a_repeated_audit(cli: CommandLine) -> None:
+    result = cli(
+        "audit", "--metrics-port", "9100", HAREBELL_DATABASE_URL="postgresql://127.0.0.1:1/x"
+    )
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("harebell: metrics_port: ")
+    assert "--watch" in result.stderr

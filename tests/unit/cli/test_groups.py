@@ -19,8 +19,23 @@ def test_dlq_groups_list_prints_each_group(cli: CommandLine, broker: FakeBroker)
     assert broker.requests[0].body == {"state": "all", "limit": 50}
 
 
-def test_dlq_groups_list_exits_with_no_match_when_no_group_exists(cli: CommandLine) -> None:
-    assert cli("dlq", "groups", "list").exit_code == 3
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["dlq", "groups", "list"], "No failure group matches."),
+        (["dlq", "list"], "No dead letter matches."),
+        (["dlq", "replays", "list"], "No replay job exists."),
+        (["schedule", "list"], "No schedule matches."),
+        (["run", "list"], "No run matches."),
+    ],
+)
+def test_empty_list_is_stated_in_words_and_exits_with_no_match(
+    cli: CommandLine, command: list[str], sentence: str
+) -> None:
+    table, as_json = cli(*command), cli(*command, "-o", "json")
+
+    assert (table.exit_code, table.stdout, table.stderr) == (3, "", f"harebell: {sentence}\n")
+    assert (as_json.exit_code, as_json.stdout, as_json.stderr) == (3, "[]\n", "")
 
 
 @pytest.mark.requirement("ASK-25")

@@ -16,6 +16,10 @@ SCHEDULE_VERBS = """
 put get list patch delete pause resume cancel trigger skip backfill preview
 history diff rollback why
 """
+ROOT_VERBS = """
+schedule run dlq breaker calendar dev topology tenants why forecast top audit doctor webhook apply
+export import archive
+"""
 MIN_WORDS = 4
 MAX_LINE = 80  # characters, the width of a small terminal
 GLOBAL_VARIABLES = {
@@ -66,7 +70,12 @@ def test_only_the_global_options_and_the_database_url_read_a_variable() -> None:
         (name,): variable for name, variable in GLOBAL_VARIABLES.items()
     }
     expected["audit", "database_url"] = "HAREBELL_DATABASE_URL"
+    expected["audit", "tenants_file"] = "HAREBELL_TENANTS_FILE"
+    expected["tenants", "usage", "management_url"] = "HAREBELL_MANAGEMENT_URL"
     expected["doctor", "database_url"] = "HAREBELL_DATABASE_URL"
+    expected["doctor", "management_url"] = "HAREBELL_MANAGEMENT_URL"
+    for verb in ("list", "verify", "show"):
+        expected["archive", verb, "directory"] = "HAREBELL_ARCHIVE_DIR"
     assert variables == expected
 
 
@@ -127,16 +136,18 @@ def test_help_has_usage_options_and_short_lines(cli: CommandLine, path: tuple[st
     ("group", "verbs"),
     [
         ("schedule", SCHEDULE_VERBS),
-        ("run", "list get cancel resolve"),
+        ("run", "list get watch cancel resolve"),
         ("dlq", "list get discard replay edit export import watch groups replays"),
         ("dlq groups", "list note mute archive reopen"),
         ("dlq replays", "list get pause resume abort"),
         ("breaker", "list open close reset"),
-        ("topology", "check definitions"),
-        ("tenants", "check"),
+        ("calendar", "put get list delete"),
+        ("topology", "check definitions manifests"),
+        ("tenants", "check usage"),
         ("webhook", "verify keygen"),
         ("dev", "start stop status logs"),
-        ("", "schedule run dlq breaker dev topology tenants why audit doctor webhook apply export"),
+        ("archive", "list verify show"),
+        ("", ROOT_VERBS),
     ],
 )
 def test_group_has_the_verbs_of_the_glossary(group: str, verbs: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.cli.conftest import CommandLine, FakeBroker
-from tests.unit.cli.rows import ID, TASK, attempt_row
+from tests.unit.cli.rows import ID, TASK, attempt_row, run_row
 
 NIGHTLY = ("30 2 * * *", "--timezone", "Europe/Berlin", "--after", "2027-03-27T12:00:00Z")
 
@@ -28,6 +28,28 @@ def test_preview_describes_a_clock_change(cli: CommandLine) -> None:
 
     assert "2027-03-28T01:00:00Z" in result.stdout
     assert "2027-03-28 02:30:00" in result.stdout
+
+
+@pytest.mark.requirement("ASK-19")
+def test_preview_shows_the_full_form_of_a_step(cli: CommandLine) -> None:
+    result = cli("schedule", "preview", "20/10 5 * * *", "--count", "2", "-o", "json")
+
+    notes = [each["notes"] for each in json.loads(result.stdout)]
+    text = "The part 20/10 of the minute means 20-59/10."
+    assert notes == [[{"about": "step", "text": text}]] * 2
+
+
+def test_preview_of_a_rule_shows_the_step_of_its_own_expression(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "both.json"
+    when = {"any_of": [{"cron": "0/30 9 * * *"}, {"cron": "30 9 * * *"}, {"cron": "45 9 * * *"}]}
+    file.write_text(json.dumps({"when": when, "target": TASK}))
+
+    result = cli("schedule", "preview", "-f", str(file), "--count", "3", "-o", "json")
+
+    texts = {each["at"][11:16]: len(each["notes"]) for each in json.loads(result.stdout)}
+    assert texts == {"09:00": 1, "09:30": 1, "09:45": 0}
 
 
 def test_preview_of_a_file_needs_no_broker(cli: CommandLine, tmp_path: Path) -> None:
@@ -80,6 +102,7 @@ def test_why_prints_the_explanation_and_the_attempts(
         "state": "active",
         "verdict": "ran",
         "text": text,
+        "run": run_row(),
         "attempts": [attempt_row(error_code="http_503")],
     }
 
@@ -89,3 +112,5 @@ def test_why_prints_the_explanation_and_the_attempts(
     assert result.exit_code == 0
     assert text in result.stdout
     assert "http_503" in result.stdout
+    assert run_row()["run_id"] in result.stdout
+    assert "{" not in result.stdout

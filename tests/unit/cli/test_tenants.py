@@ -1,10 +1,10 @@
-"""`harebell tenants check`, which needs no broker."""
+"""`harebell tenants`: `check`, which needs no broker, and `usage`."""
 
 import json
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.conftest import CommandLine
+from tests.unit.cli.conftest import CommandLine, FakeBroker
 
 DOCUMENT = """
 defaults:
@@ -78,3 +78,53 @@ def test_error_names_the_line_and_the_field(
 
 def test_missing_file_is_wrong_usage(cli: CommandLine, tmp_path: Path) -> None:
     assert cli("tenants", "check", str(tmp_path / "absent.yaml")).exit_code == 2
+
+
+USAGE = {
+    "tenant": "acme",
+    "quotas": [
+        {"quota": "schedules", "limit": 200_000, "used": 100_000, "is_at_least": True},
+        {"quota": "puts_per_second", "limit": 20.0, "used": 0.25, "refused": 7},
+        {"quota": "queued_bytes", "limit": 64 * 2**20},
+        {"quota": "dead_letters", "used": 3},
+    ],
+    "refusals": [{"code": "not_allowed", "rule": "pools", "refused": 2}],
+}
+
+
+@pytest.mark.requirement("P11")
+def test_usage_lists_each_quota_and_each_refusal_in_one_line(
+    cli: CommandLine, broker: FakeBroker
+) -> None:
+    broker.respond = lambda _: {"ok": True, "items": [USAGE]}
+
+    result = cli("--tenant", "acme", "tenants", "usage")
+
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [
+        ["acme", "schedules", "200000", "100000", "or", "more", "0"],
+        ["acme", "puts_per_second", "20", "0.25", "7"],
+        ["acme", "queued_bytes", "64MiB", "-", "0"],
+        ["acme", "dead_letters", "-", "3", "0"],
+        ["acme", "pools", "-", "-", "2"],
+    ]
+    assert (broker.requests[0].tenant, broker.requests[0].verb) == ("acme", "tenant.usage")
+
+
+def test_usage_of_all_tenants_follows_the_cursor_of_the_operations_tenant(
+    cli: CommandLine, broker: FakeBroker
+) -> None:
+    pages = iter(
+        [
+            {"ok": True, "items": [USAGE], "next": "acme"},
+            {"ok": True, "items": [USAGE | {"tenant": "umbrella"}]},
+        ]
+    )
+    broker.respond = lambda _: next(pages)
+
+    result = cli("tenants", "usage", "--all", "-o", "json")
+
+    assert [each["tenant"] for each in json.loads(result.stdout)] == ["acme", "umbrella"]
+    assert [(each.tenant, each.body) for each in broker.requests] == [
+        ("harebell", {"limit": 50}),
+        ("harebell", {"limit": 50, "after": "acme"}),
+    ]

@@ -1,11 +1,13 @@
-"""`harebell topology definitions`, which needs no broker."""
+"""`harebell topology definitions` and `manifests`, which need no broker."""
 
 import base64
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.unit.cli.conftest import CommandLine
 
 from harebell.messaging.topology.bus import SYSTEM
@@ -91,3 +93,73 @@ def test_definitions_name_the_invalid_option(
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert part in result.stderr
+
+
+def test_manifests_are_yaml_documents_without_aliases(cli: CommandLine) -> None:
+    arguments = ("--for-tenant", "acme", "--cluster", "bus", "--namespace", "jobs")
+
+    result = cli("topology", "manifests", *arguments, "--with-cluster")
+
+    objects = list(yaml.safe_load_all(result.stdout))
+    queues = {each["spec"]["name"] for each in objects if each["kind"] == "Queue"}
+    assert queues == {each.name for each in SYSTEM.queues} | {"harebell.intake.acme"}
+    assert objects[0]["kind"] == "RabbitmqCluster"
+    assert {each["metadata"]["namespace"] for each in objects} == {"jobs"}
+    assert "&id" not in result.stdout
+    assert "HAREBELL_INTAKE_TENANTS=acme" in result.stderr
+
+
+def test_manifests_are_one_list_as_json(cli: CommandLine) -> None:
+    printed = json.loads(cli("topology", "manifests", "-o", "json").stdout)
+
+    assert (printed["apiVersion"], printed["kind"]) == ("v1", "List")
+    assert {each["kind"] for each in printed["items"]} > {"Queue", "Exchange", "Binding", "Policy"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("--cluster", "My Bus"), "cluster: "),
+        (("--namespace", "a.b"), "namespace: "),
+        (("--pool", "No Pool"), "pools[0]: "),
+        (("--for-tenant", "harebell"), "tenants[0]: "),
+    ],
+)
+def test_manifests_name_the_invalid_option(
+    cli: CommandLine, arguments: tuple[str, str], part: str
+) -> None:
+    result = cli("topology", "manifests", *arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert part in result.stderr
+
+
+@pytest.mark.requirement("P11")
+def test_document_of_tenants_bounds_the_intake_queues_of_the_definitions(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "tenants.yaml"
+    file.write_text("tenants: {acme: {quotas: {queued_bytes: 1MiB}}}")
+    arguments = ("topology", "definitions", "--for-tenant", "acme", "--for-tenant", "umbrella")
+
+    definitions = json.loads(cli(*arguments, "--tenants-file", str(file)).stdout)
+    policies = definitions["policies"]
+    file.write_text("tenants: {acme: {quotas: {queued_bytes: much}}}")
+    refused = cli(*arguments, "--tenants-file", str(file))
+
+    bounds = {each["name"]: each["definition"].get("max-length-bytes") for each in policies}
+    assert bounds["harebell-tenant-commands-acme"] == 2**20
+    assert bounds["harebell-tenant-commands-umbrella"] == 64 * 2**20
+    queues = {each["name"] for each in definitions["queues"]}
+    assert {each for each in queues if each.startswith("harebell.queries.")} == {
+        "harebell.queries.acme"
+    }
+    assert refused.exit_code == 2
+    assert "tenants.acme.quotas.queued_bytes" in refused.stderr
+
+
+@pytest.mark.requirement("P10")
+def test_definitions_name_the_setting_of_the_logins_of_operators(cli: CommandLine) -> None:
+    result = cli("topology", "definitions", "--operator", "ann", "--operator", "ben")
+
+    assert "HAREBELL_OPERATORS=harebell_operator_ann,harebell_operator_ben" in result.stderr

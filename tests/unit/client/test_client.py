@@ -27,6 +27,7 @@ QUERY_METHODS = {
     "schedule.why": Client.why,
     "run.get": Client.run,
     "run.list": Client.runs,
+    "run.forecast": Client.forecast,
     "dlq.list": Client.dead_letters,
     "dlq.get": Client.dead_letter,
     "dlq.group.list": Client.failure_groups,
@@ -34,6 +35,9 @@ QUERY_METHODS = {
     "dlq.replay_job.get": Client.replay_job,
     "dlq.replay_job.items": Client.replay_job_items,
     "breaker.list": Client.breakers,
+    "calendar.get": Client.calendar,
+    "calendar.list": Client.calendars,
+    "tenant.usage": Client.tenant_usage,
 }
 
 

@@ -167,8 +167,6 @@ def test_payload_rejects_two_bodies(body: dict[str, Any]) -> None:
         "Webhook-Id",
         "webhook-signature",
         "idempotency-key",
-        "HOST",
-        "Content-Length",
     ],
 )
 def test_reserved_header_is_rejected(name: str) -> None:
@@ -179,10 +177,126 @@ def test_reserved_header_is_rejected(name: str) -> None:
         assert (caught.value.code, caught.value.field) == ("reserved_header", "headers")
 
 
-def test_header_that_the_broker_sets_is_removed() -> None:
-    message = parse(AmqpMessage, {"exchange": "acme.jobs", "headers": {"x-death": "1", "a": 2}})
+@pytest.mark.parametrize("name", ["HOST", "Content-Length"])
+def test_header_of_the_connection_is_rejected_for_http_only(name: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse(HttpCall, {"url": HOOK, "headers": {name: "x"}})
+    message = parse(AmqpMessage, {"exchange": "acme.jobs", "headers": {name: "x"}})
 
-    assert message.headers == {"a": 2}
+    assert (caught.value.code, caught.value.field) == ("reserved_header", "headers")
+    assert message.headers == {name: "x"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"json": None},
+        {"json": [1, None]},
+        {"base64": "/w=="},
+        {"timestamp": "2026-02-03T04:05:06Z"},
+    ],
+)
+def test_typed_header_of_an_amqp_message_stays_the_same(value: dict[str, Any]) -> None:
+    call = {"exchange": "acme.jobs", "headers": {"a": value}}
+
+    assert parse(AmqpMessage, call).model_dump(mode="json", by_alias=True, exclude_none=True)[
+        "headers"
+    ] == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ({"json": 1, "base64": ""}, "invalid_header"),
+        ({"base64": "?"}, "invalid_base64"),
+        ({"json": "x" * 17_000}, "too_large"),
+        ({"json": 1, "other": 1}, "unknown_field"),
+    ],
+)
+def test_invalid_typed_header_is_rejected(value: dict[str, Any], code: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse(AmqpMessage, {"exchange": "acme.jobs", "headers": {"a": value}})
+
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CC",
+        "BCC",
+        "x-cc",
+        "x-death",
+        "X-Death",
+        "x-first-death-queue",
+        "x-last-death-reason",
+        "x-delivery-count",
+        "x-stream-filter-value",
+        "x-opt-delivery-time",
+        "x-received-from",
+        "x-shovelled",
+    ],
+)
+def test_header_that_the_broker_interprets_is_rejected(name: str) -> None:
+    with pytest.raises(InvalidInput, match="because RabbitMQ interprets it") as caught:
+        parse(AmqpMessage, {"exchange": "acme.jobs", "headers": {"a": 1, name: "x"}})
+
+    assert (caught.value.code, caught.value.field) == ("reserved_header", "headers")
+    assert name in caught.value.reason
+
+
+def test_other_headers_with_x_stay() -> None:
+    headers = {"x-delay": 5000, "x-request-id": "r", "x-trace": True, "cc": "not routing"}
+
+    assert parse(AmqpMessage, {"exchange": "acme.jobs", "headers": headers}).headers == headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "code", "reason"),
+    [
+        ({"type": ""}, "type", "invalid", "at least 1"),
+        ({"type": "é" * 128}, "type", "too_long", "at most 255 bytes in UTF-8, not 256"),
+        ({"app_id": "a" * 256}, "app_id", "too_long", "at most 255 bytes in UTF-8, not 256"),
+        ({"message_id": "a\x00"}, "message_id", "nul_character", "NUL"),
+        ({"content_encoding": 8}, "content_encoding", "invalid", "string, not 8"),
+        ({"priority": 256}, "priority", "invalid", "less than or equal to 255, not 256"),
+        ({"priority": -1}, "priority", "invalid", "greater than or equal to 0, not -1"),
+        ({"priority": True}, "priority", "invalid", "integer, not True"),
+        ({"expiration": "50d"}, "expiration", "invalid_duration", "at most 4294967295 ms"),
+        ({"expiration": 5000}, "expiration", "invalid_duration", "such as 30s"),
+        ({"correlation_id": {"run": "key"}}, "correlation_id.run", "invalid", "'id'"),
+        ({"correlation_id": {"secret": "a"}}, "correlation_id.run", "missing_field", "required"),
+        ({"correlation_id": 5}, "correlation_id", "invalid", "string, not 5"),
+        ({"headers": {"task-id": {"run": 1}}}, "headers.task-id.run", "invalid", "'id'"),
+        ({"reply_to": "amq.rabbitmq.reply-to"}, "reply_to", "reserved_queue", "begins with"),
+        ({"reply_to": "harebell.intake"}, "reply_to", "reserved_queue", "begins with"),
+        ({"user_id": "guest"}, "user_id", "unknown_field", "unknown"),
+        ({"delivery_mode": 1}, "delivery_mode", "unknown_field", "unknown"),
+    ],
+)
+def test_invalid_property_is_rejected(
+    fields: dict[str, Any], field: str, code: str, reason: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse(AmqpMessage, {"exchange": "acme.jobs", **fields})
+
+    assert (caught.value.field, caught.value.code) == (field, code)
+    assert reason in caught.value.reason
+
+
+def test_largest_properties_are_valid() -> None:
+    longest = "é" * 127 + "a"
+    fields = dict.fromkeys(
+        ("type", "correlation_id", "reply_to", "message_id", "app_id", "content_encoding"), longest
+    )
+
+    message = parse(AmqpMessage, {"exchange": "acme.jobs", "priority": 255, **fields})
+
+    assert message.model_dump(mode="json", by_alias=True, exclude_defaults=True) == {
+        "exchange": "acme.jobs",
+        "priority": 255,
+        **fields,
+    }
 
 
 def test_repeated_event_has_the_same_id_and_no_nulls() -> None:

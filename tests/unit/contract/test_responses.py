@@ -6,7 +6,7 @@ import pytest
 
 from harebell.contract.json_codec import decode, encode
 from harebell.contract.message import Message, StrictMessage, parse
-from harebell.contract.queries import QUERIES, BreakerList, ListQuery
+from harebell.contract.queries import QUERIES, BreakerList, CalendarList, ListQuery, TenantUsage
 from harebell.contract.responses import QUERY_RESPONSES, Page
 from harebell.contract.views import ReplayItemView, ViewResponse
 
@@ -19,7 +19,7 @@ def test_each_query_has_a_response() -> None:
 
 @pytest.mark.parametrize("verb", sorted(QUERIES))
 def test_list_query_returns_a_page_and_other_query_returns_a_view(verb: str) -> None:
-    is_list = issubclass(QUERIES[verb], ListQuery | BreakerList)
+    is_list = issubclass(QUERIES[verb], ListQuery | BreakerList | TenantUsage | CalendarList)
 
     assert issubclass(QUERY_RESPONSES[verb], Page if is_list else ViewResponse)
 

@@ -1,15 +1,18 @@
 """Tests of the rate gates: the runs per second of a tenant and of a target."""
 
+from collections import Counter
 from datetime import datetime, timedelta
+from heapq import heappop, heappush
 from typing import Any
 
 import pytest
 from tests.fakes.tickets import NINE, after, header
 
-from harebell.dispatcher.release.gates import Deferral, Gates
+from harebell.dispatcher.release.gates import Deferral, Gates, deferral_ttl, deferral_waits
 from harebell.dispatcher.release.rates import (
     BURST,
     MAX_NAMES,
+    MAX_SLOT_RETURNS,
     TENANT_RATE_GATE,
     RateGate,
     target_rates,
@@ -56,15 +59,36 @@ def test_tenant_may_use_the_rate_of_one_idle_second_and_no_more() -> None:
     assert released(gate, "acme", 100, after(60)) == RATE * BURST.total_seconds()
 
 
-def test_deferred_tickets_come_back_at_the_rate() -> None:
+def test_deferred_tickets_return_in_several_groups() -> None:
     gate = limited()
     released(gate, "acme", RATE, NINE)
 
-    waits = [gate.decide(ticket_of("acme"), NINE) for _ in range(3)]
+    waits = Counter(str(gate.decide(ticket_of("acme"), NINE)) for _ in range(5 * RATE))
 
-    assert waits == [
-        Deferral(TENANT_RATE_GATE, timedelta(seconds=number / RATE)) for number in (1, 2, 3)
-    ]
+    assert str(Deferral(TENANT_RATE_GATE, deferral_waits()[0])) in waits
+    assert max(waits.values()) <= MAX_SLOT_RETURNS * RATE
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize("rate", [0.5, 5, 50])
+def test_backlog_of_a_tenant_leaves_at_nearly_its_rate(rate: float) -> None:
+    """Return each deferred ticket to the gate after the TTL of its delay queue."""
+    gate, seconds = limited(rate), 120
+    number = int(rate * seconds)
+    waiting = [(NINE, each) for each in range(number)]
+    last = NINE
+    while waiting:
+        now, each = heappop(waiting)
+        decision = gate.decide(ticket_of("acme", each), now)
+        if decision is None:
+            last = now
+        else:
+            assert isinstance(decision, Deferral)
+            ttl = timedelta(milliseconds=deferral_ttl(decision.wait))
+            heappush(waiting, (now + ttl, each))
+
+    assert timedelta(seconds=seconds) - 2 * BURST < last - NINE + timedelta(seconds=1 / rate)
+    assert last - NINE < timedelta(seconds=seconds) * 1.6
 
 
 def test_rate_below_one_per_second_releases_a_ticket_at_once() -> None:

@@ -37,9 +37,9 @@ def test_hashed_minutes_of_ten_thousand_schedules_are_even_within_30_percent() -
 
 @pytest.mark.requirement("S13")
 def test_hashed_hour_and_minute_are_independent() -> None:
-    slots = {(at.hour, at.minute) for at in (first("H H * * *", one) for one in IDS)}
+    slots = {(at.hour, at.minute) for at in (first("H H * * *", one) for one in IDS[:2_500])}
 
-    assert len(slots) > 1_400
+    assert len(slots) > 1_100  # of 1,440: 2,500 independent values leave about 250 of them unused
 
 
 @pytest.mark.requirement("S13")

@@ -36,7 +36,7 @@ def test_name_of_a_weekday_means_the_same_as_its_number(number: int, name: str) 
 @pytest.mark.requirement("ASK-24")
 @pytest.mark.parametrize(
     "expression",
-    ["0 0 * * 5L", "0 0 * * L", "0 0 LW * *", "0 0 * * 8", "0/15 * * * *", "0 0 13 * +5"],
+    ["0 0 * * 5L", "0 0 * * L", "0 0 LW * *", "0 0 * * 8", "/15 * * * *", "0 0 13 * +5"],
 )
 def test_form_of_another_program_is_rejected_with_its_position(expression: str) -> None:
     with pytest.raises(InvalidCron) as caught:

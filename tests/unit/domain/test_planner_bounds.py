@@ -9,7 +9,7 @@ from tests.fakes.schedules import ID, FakePlanning, definition, seconds, skipped
 from tests.fakes.tickets import NINE, after
 
 from harebell.contract.ids import RunKey
-from harebell.domain.planner import MAX_RUNS, due_time, expiry_time
+from harebell.domain.planner import MAX_RUNS, StartDelays, expiry_time
 from harebell.domain.run_states import Reason
 
 
@@ -94,20 +94,20 @@ def test_jitter_delays_the_due_time_and_keeps_the_key() -> None:
 
 
 def test_jitter_is_constant_per_run_and_differs_between_schedules() -> None:
-    jittered = definition({"every": "10s", "jitter": "1h"})
+    delays = StartDelays.of(definition({"every": "10s", "jitter": "1h"}))
 
-    ones = {due_time(jittered, RunKey(NINE, ID)) for _ in range(3)}
-    others = due_time(jittered, RunKey(NINE, type(ID)(int=ID.int + 1)))
+    ones = {delays.due_time(RunKey(NINE, ID)) for _ in range(3)}
+    others = delays.due_time(RunKey(NINE, type(ID)(int=ID.int + 1)))
 
     assert len(ones) == 1
     assert others not in ones
 
 
 def test_jitter_spreads_a_thousand_runs_evenly_over_its_whole_range() -> None:
-    jittered = definition({"every": "10s", "jitter": "100s"})
+    jittered = StartDelays.of(definition({"every": "10s", "jitter": "100s"}))
 
     keys = [RunKey(NINE, type(ID)(int=ID.int + number)) for number in range(1_000)]
-    delays = [(due_time(jittered, key) - NINE).total_seconds() for key in keys]
+    delays = [(jittered.due_time(key) - NINE).total_seconds() for key in keys]
 
     tenths = Counter(int(delay / 10) for delay in delays)
     assert set(tenths) == set(range(10))
@@ -115,7 +115,7 @@ def test_jitter_spreads_a_thousand_runs_evenly_over_its_whole_range() -> None:
 
 
 def test_run_without_jitter_is_due_at_its_scheduled_time() -> None:
-    assert due_time(definition({"now": True}), RunKey(NINE, ID)) == NINE
+    assert StartDelays.of(definition({"now": True})).due_time(RunKey(NINE, ID)) == NINE
 
 
 def test_expiry_counts_from_the_scheduled_time() -> None:

@@ -114,6 +114,12 @@ def test_additive_jitter_never_exceeds_the_cap(attempt: int, least: float, most:
     assert waits == [seconds(least), seconds(most)]
 
 
+@pytest.mark.requirement("S104", "S105")
+@pytest.mark.parametrize(("jitter", "wait"), [(Jitter.EQUAL, 3), (Jitter.FULL, 0)])
+def test_jitter_is_a_share_of_the_capped_wait(jitter: Jitter, wait: float) -> None:
+    assert backoff_wait(Backoff(cap=seconds(6), jitter=jitter), 30, 0.0) == seconds(wait)
+
+
 @pytest.mark.parametrize(
     ("retry_after", "wait"),
     [(None, 4), (seconds(1), 4), (seconds(60), 60), (timedelta(hours=3), 3)],

@@ -63,7 +63,7 @@ def test_only_the_lease_holder_or_the_recovery_changes_a_running_run() -> None:
         who for (before, _), by in TRANSITIONS.items() if before is RunState.RUNNING for who in by
     }
 
-    assert actors == {Actor.COMPLETE, Actor.RETURN, Actor.RECOVER, Actor.RATE_LIMIT}
+    assert actors == {Actor.COMPLETE, Actor.RETURN, Actor.RECOVER, Actor.DELAY}
 
 
 def test_executor_never_reopens_an_ended_run() -> None:

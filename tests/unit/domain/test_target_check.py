@@ -1,6 +1,7 @@
 """The rules of the tenant policy for pools, priorities and targets."""
 
 from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
@@ -54,6 +55,27 @@ def test_exchange_of_another_tenant_is_refused() -> None:
     assert (error.code, error.field) == ("not_allowed", "target.amqp.exchange")
     assert isinstance(error, NotAllowed)
     assert error.rule == "exchanges"
+
+
+def test_reply_queue_of_another_tenant_is_refused() -> None:
+    def target(queue: str) -> dict[str, Any]:
+        return {"amqp": {"exchange": "acme.orders", "reply_to": queue}}
+
+    listed = policy(reply_queues=["shared.replies", "partner.*"])
+    for queue in ("acme.replies", "shared.replies", "partner.b"):
+        check(target(queue), listed)
+    check_target(
+        TARGET.validate_python(target("any")),
+        "acme",
+        TenantPolicies.unrestricted().of("acme"),
+        egress=INSTALLATION,
+    )
+
+    for queue, of in (("umbrella.replies", listed), ("acme", listed), ("partner.b", policy())):
+        error = refusal(partial(check, target(queue), of))
+        assert (error.code, error.field) == ("not_allowed", "target.amqp.reply_to")
+        assert isinstance(error, NotAllowed)
+        assert error.rule == "reply_queues"
 
 
 def test_task_must_be_listed() -> None:

@@ -218,3 +218,30 @@ def test_production_without_a_document_permits_only_own_exchanges() -> None:
     assert policy.may_publish("acme", "acme.orders")
     assert not policy.may_publish("acme", "orders")
     assert policy.has_pool("vip")
+
+
+def test_delayed_exchange_belongs_to_one_tenant_that_may_publish_to_its_due_exchange() -> None:
+    found = policies({"tenants": {"shop": {"delayed_exchanges": ["orders"]}, "post": {}}})
+
+    assert found.tenant_of_delayed("orders") == "shop"
+    assert found.tenant_of_delayed("orders.due") is None
+    assert found.of("shop").may_publish("shop", "orders.due")
+    assert not found.of("shop").may_publish("shop", "orders")
+    assert not found.of("post").may_publish("post", "orders.due")
+    without_file = TenantPolicies.unrestricted(exchanges=(), delayed={"orders": "shop"})
+    assert without_file.tenant_of_delayed("orders") == "shop"
+    assert without_file.of("shop").may_publish("shop", "orders.due")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"tenants": {"a": {"delayed_exchanges": ["x"]}, "b": {"delayed_exchanges": ["x"]}}},
+        {"defaults": {"delayed_exchanges": ["x"]}},
+        {"tenants": {"a": {"delayed_exchanges": ["x*"]}}},
+        {"tenants": {"a": {"delayed_exchanges": ["harebell.x"]}}},
+        {"tenants": {"a": {"delayed_exchanges": ["x" * 124]}}},
+    ],
+)
+def test_delayed_exchange_without_one_clear_tenant_is_refused(document: object) -> None:
+    assert "delayed_exchanges" in str(refused(document).field)

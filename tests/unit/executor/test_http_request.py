@@ -106,6 +106,19 @@ def test_redirect_to_another_origin_removes_secrets(location: str) -> None:
     assert next_request.url.password is None
 
 
+@pytest.mark.requirement("P12")
+@pytest.mark.parametrize("status", [307, 308])
+def test_redirect_to_another_origin_keeps_the_method_and_has_no_body(status: int) -> None:
+    own = redirect_of(request(json={"a": 1}), status, "/to")
+    other = redirect_of(request(json={"a": 1}), status, "https://b.example/to")
+
+    assert own is not None
+    assert (own.method, own.body) == ("POST", b'{"a":1}')
+    assert other is not None
+    assert (other.method, other.body) == ("POST", None)
+    assert "Content-Type" not in other.headers
+
+
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://a.example/", "http://[::1"])
 def test_redirect_is_invalid_when_the_scheme_is_not_http(location: str) -> None:
     with pytest.raises(InvalidInput):

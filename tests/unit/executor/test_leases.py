@@ -10,6 +10,7 @@ from tests.fakes.ledger.ledger import open_client, open_ledger
 from tests.fakes.ledger.pool import Effect, Pool
 from tests.fakes.ledger.runs import RUNS, amend
 from tests.fakes.ledger.store import Transaction
+from tests.fakes.publisher import FakePublisher
 from tests.fakes.tickets import NINE, ticket
 from tests.simulation.loop import virtual_time
 
@@ -19,7 +20,8 @@ from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.leases import LeaseKeeper
 from harebell.executor.running.start_guard import StartGuard
-from harebell.runtime.clock import monotonic
+from harebell.runtime.clock import Clock, monotonic
+from harebell.storage.engine import database_time
 from harebell.storage.runs import claims, staging
 
 LEASE = 15.0
@@ -42,6 +44,7 @@ class LeaseHarness:
 
     now: Callable[[], datetime]
     stop_requests: RecordingStopRequests = field(default_factory=RecordingStopRequests)
+    publisher: FakePublisher = field(default_factory=FakePublisher)
 
     def __post_init__(self) -> None:
         self.ledger: Pool = open_ledger(self.now)
@@ -51,6 +54,8 @@ class LeaseHarness:
             claimed_runs=ClaimedRuns(),
             start_guard=StartGuard(),
             stop_requests=cast("Any", self.stop_requests),
+            publisher=self.publisher,
+            clock=Clock(lambda: database_time(cast("Any", self.ledger))),
         )
 
     async def _slow(self, _: str, effect: Effect) -> Any:

@@ -70,10 +70,14 @@ async def test_lane_never_runs_more_attempts_than_slots(lane: LaneHarness) -> No
     assert all(isinstance(outcome, Success) for _, outcome in lane.completed)
 
 
-async def test_lane_never_runs_more_attempts_than_slots_for_several_targets(
+async def test_lane_never_runs_more_attempts_than_slots_for_several_targets_and_tenants(
     lane: LaneHarness,
 ) -> None:
-    runs = [lane.claimed(n, task=OTHER if n % 2 else ECHO) for n in range(1, 9)]
+    """The share of a target and the share of a tenant would each allow a third attempt."""
+    runs = [
+        lane.claimed(n, task=OTHER if n % 2 else ECHO, tenant="acme" if n % 2 else "umbrella")
+        for n in range(1, 9)
+    ]
 
     async with lane.running():
         lane.starter.add(runs)

@@ -3,13 +3,21 @@
 import pytest
 
 from harebell.contract.errors import InvalidInput
-from harebell.contract.queries import BREAKER_QUERIES, SCHEDULE_QUERIES, RunList
+from harebell.contract.queries import (
+    BREAKER_QUERIES,
+    CALENDAR_QUERIES,
+    SCHEDULE_QUERIES,
+    TENANT_QUERIES,
+    RunList,
+)
 from harebell.contract.responses import QUERY_RESPONSES
 from harebell.intake.queries.parse import INTAKE_QUERIES, parse_query
 
 
 def test_intake_parses_each_query_that_the_contract_routes_to_it() -> None:
-    assert INTAKE_QUERIES == SCHEDULE_QUERIES | BREAKER_QUERIES
+    assert INTAKE_QUERIES == (
+        SCHEDULE_QUERIES | BREAKER_QUERIES | CALENDAR_QUERIES | TENANT_QUERIES
+    )
     assert INTAKE_QUERIES.keys() <= QUERY_RESPONSES.keys()
 
 

@@ -9,8 +9,10 @@ from tests.fakes.tickets import NINE
 
 from harebell.contract.json_codec import encode_plain
 from harebell.domain.tenant_policy import TenantPolicies
+from harebell.domain.usage_counts import UsageCounts, UsageKey
 from harebell.intake.commands.check import CheckResult, IncomingRequest, check
 from harebell.intake.commands.definition import TargetPolicy
+from harebell.intake.commands.handler import count_usage
 from harebell.intake.commands.rules import IntakePolicy
 
 PUTS = [{"key": f"k{n}", "when": {"every": "1h"}, "target": TASK} for n in range(30)]
@@ -71,3 +73,19 @@ def test_backfills_of_one_message_are_refused_beyond_their_quota() -> None:
     error = result.rejections[0].response.error
     assert (error.code, error.rule, error.field) == ("quota_exceeded", "backfill_runs", "[2].max")
     assert error.retry_after
+
+
+@pytest.mark.requirement("P11")
+def test_accepted_puts_and_each_refusal_by_the_policy_are_counted_for_their_tenant() -> None:
+    counts = UsageCounts()
+    foreign_pool = [{**PUTS[0], "pool": "gpu"}, {"key": "no-target", "when": {"every": "1h"}}]
+
+    count_usage(counts, sent("put", PUTS, policy(puts_per_second=10)))
+    count_usage(counts, sent("put", foreign_pool, policy()))
+    count_usage(counts, sent("pause", [{"key": "k1"}], policy()))
+
+    assert counts.take() == {
+        UsageKey("acme", "puts_per_second"): 10,
+        UsageKey("acme", "puts_per_second", "quota_exceeded"): 20,
+        UsageKey("acme", "pools", "not_allowed"): 1,
+    }

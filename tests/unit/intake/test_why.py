@@ -7,11 +7,18 @@ from uuid import UUID
 
 import pytest
 
-from harebell.contract.ids import schedule_id
+from harebell.contract.ids import RunKey, schedule_id
 from harebell.domain.reason_text import REASON_TEXT
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.intake.queries.schedule_history import ScheduleHistory
-from harebell.intake.queries.why import Explanation, Verdict, explain
+from harebell.intake.queries.why import (
+    MAX_NAMED_HOLDERS,
+    Explanation,
+    OccupiedLabel,
+    RemovedHistory,
+    Verdict,
+    explain,
+)
 
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -200,6 +207,23 @@ def test_time_outside_the_recurrence_has_its_neighbours() -> None:
     assert (explanation.before, explanation.after) == (NOON, NOON + HOUR)
 
 
+@pytest.mark.requirement("S118")
+@pytest.mark.parametrize("at", [NOON, NOON + HOUR / 2])
+def test_removed_history_is_not_a_missing_run(at: datetime) -> None:
+    removed = RemovedHistory(NOON + HOUR, timedelta(days=30))
+
+    explanation = explain(history(), at, None, now=NOW, removed=removed)
+
+    assert (explanation.verdict, explanation.reason) == (Verdict.NO_RECORD, "history_removed")
+    assert "removed at the age of 30d" in explanation.text
+
+
+def test_removed_history_does_not_concern_later_times() -> None:
+    removed = RemovedHistory(NOON, timedelta(days=30))
+
+    assert explain(history(), NOON, None, now=NOW, removed=removed) == explained(NOON)
+
+
 def test_version_in_force_at_the_time_decides() -> None:
     schedule = history(HOURLY, version({"cron": "30 * * * *"}, 2, NOON - 2 * HOUR))
 
@@ -271,3 +295,36 @@ def test_last_time_may_belong_to_an_earlier_version() -> None:
     newer = version({"cron": "0 0 1 1 *"}, 2, NOON + HOUR / 4)
 
     assert history(HOURLY, newer).last_time_until(NOW) == NOON
+
+
+@pytest.mark.requirement("ASK-13")
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (0, "The query found no running run of the label."),
+        (1, f"These running runs have its slots: {ID}@20261120T120000000Z."),
+    ],
+)
+def test_waiting_run_names_its_label_its_limit_and_the_runs_with_slots(
+    count: int, expected: str
+) -> None:
+    label = OccupiedLabel(name="db-7", limit=3, holders=(RunKey(NOON, ID),) * count)
+    row = run(NOON, RunState.STAGED, reason=Reason.WAITING_FOR_LABEL.value)
+
+    explanation = explain(history(), NOON, row, now=NOW, label=label)
+
+    assert explanation.text == (
+        f"{REASON_TEXT[Reason.WAITING_FOR_LABEL]} "
+        f"The concurrency label is db-7 with the limit 3. {expected}"
+    )
+
+
+@pytest.mark.requirement("ASK-13")
+def test_waiting_run_names_a_bounded_number_of_runs_with_slots() -> None:
+    holders = tuple(RunKey(NOON + n * HOUR, ID) for n in range(MAX_NAMED_HOLDERS + 1))
+
+    text = OccupiedLabel(name="db-7", limit=20, holders=holders).text
+
+    assert str(holders[-2]) in text
+    assert str(holders[-1]) not in text
+    assert text.endswith(" and others.")

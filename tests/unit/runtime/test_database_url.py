@@ -3,7 +3,13 @@ import ssl
 import pytest
 
 from harebell.contract.errors import InvalidInput
-from harebell.runtime.database_url import SslMode, read_database_url
+from harebell.runtime.database_url import (
+    MAX_HOSTS,
+    Pooler,
+    SessionTarget,
+    SslMode,
+    read_database_url,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +44,8 @@ def test_context_verifies_the_server(mode: SslMode) -> None:
     [
         ("ssl=require", "must not have the parameter 'ssl'"),
         ("sslmode=on", "must be one of disable, allow"),
+        ("target_session_attrs=master", "must be one of any, primary, read-write"),
+        ("pooler=session", "must be one of none, transaction"),
         ("sslmode=require&sslmode=disable", "must have exactly one value"),
         ("sslrootcert=", "must have exactly one value"),
         ("sslcert=/a.pem", "both parameters sslcert and sslkey"),
@@ -53,7 +61,9 @@ def test_other_parameter_is_an_error_without_the_url(query: str, reason: str) ->
     assert caught.value.field == "database_url"
 
 
-@pytest.mark.parametrize("url", ["mysql://u@h/db", "db.example", "postgresql://h:port/db"])
+@pytest.mark.parametrize(
+    "url", ["mysql://u@h/db", "db.example", "postgresql://h:port/db", "postgresql://a,[::1]/db"]
+)
 def test_other_form_is_an_error(url: str) -> None:
     with pytest.raises(InvalidInput):
         read_database_url(url)
@@ -70,3 +80,48 @@ def test_other_form_is_an_error(url: str) -> None:
 )
 def test_weaker_mode_off_loopback_is_a_weakness(url: str, count: int) -> None:
     assert len(read_database_url(url).weaknesses()) == count
+
+
+@pytest.mark.parametrize(
+    ("hosts", "query", "targets"),
+    [
+        ("a.example", "", [SessionTarget.ANY]),
+        ("a.example,b.example:5433", "", [SessionTarget.PRIMARY]),
+        ("a.example,b.example", "?target_session_attrs=read-write", [SessionTarget.PRIMARY]),
+        ("a.example", "?target_session_attrs=read-only", [SessionTarget.STANDBY]),
+        (
+            "a.example,b.example",
+            "?target_session_attrs=prefer-standby",
+            [SessionTarget.STANDBY, SessionTarget.ANY],
+        ),
+    ],
+)
+def test_several_hosts_mean_the_primary_by_default(
+    hosts: str, query: str, targets: list[SessionTarget]
+) -> None:
+    address = read_database_url(f"postgresql://u:p@{hosts}/db{query}")
+
+    assert list(address.session_targets) == targets
+    assert "target_session_attrs" not in address.dsn
+
+
+def test_hosts_and_ports_of_several_servers_are_in_order() -> None:
+    address = read_database_url(
+        "postgresql://u:p@a.example:1,10.0.0.7:2,c.example/db?sslmode=require"
+    )
+
+    assert address.hosts == ("a.example", "10.0.0.7", "c.example")
+    assert address.ports == (1, 2, 5432)
+
+
+@pytest.mark.parametrize("hosts", [",a.example", ",".join(["a.example"] * (MAX_HOSTS + 1))])
+def test_each_of_the_hosts_needs_a_name_and_their_number_has_a_bound(hosts: str) -> None:
+    with pytest.raises(InvalidInput, match=f"at most {MAX_HOSTS} hosts"):
+        read_database_url(f"postgresql://u:p@{hosts}/db")
+
+
+def test_pooler_is_a_parameter_that_the_driver_does_not_get() -> None:
+    address = read_database_url("postgresql://u:p@a.example/db?pooler=transaction")
+
+    assert address.pooler is Pooler.TRANSACTION
+    assert "pooler" not in address.dsn

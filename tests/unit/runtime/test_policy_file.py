@@ -28,6 +28,7 @@ async def test_keeper_without_a_file_has_the_policies_without_a_file() -> None:
 
     await keeper.run()
 
+    assert validity() == 1
     assert keeper.current is WITHOUT_FILE
     assert (keeper.has_file, keeper.fault) == (False, None)
 

@@ -7,6 +7,7 @@ import pytest
 
 from harebell.contract.errors import InvalidInput
 from harebell.domain.sender import IdentityMode
+from harebell.domain.url_policy import Egress
 from harebell.runtime.settings import (
     DispatcherSettings,
     DlqInspectorSettings,
@@ -28,19 +29,22 @@ def test_unset_settings_have_defaults() -> None:
 
     assert settings.amqp_url.get_secret_value() == URLS["HAREBELL_AMQP_URL"]
     assert settings.horizon.total_seconds() == 84
-    assert settings.topology_mode == "declare"
+    assert settings.topology_mode == "check"
 
 
 @pytest.mark.requirement("P1")
 def test_prepared_broker_requires_verified_senders() -> None:
+    declare = URLS | {"HAREBELL_TOPOLOGY_MODE": "declare"}
     check = URLS | {"HAREBELL_TOPOLOGY_MODE": "check"}
 
-    assert IntakeSettings.load(URLS).identity_mode is IdentityMode.ROUTING_KEY
+    assert IntakeSettings.load(declare).identity_mode is IdentityMode.ROUTING_KEY
     assert IntakeSettings.load(check).identity_mode is IdentityMode.VERIFIED
-    explicit = URLS | {"HAREBELL_IDENTITY": "verified"}
+    assert IntakeSettings.load(URLS).identity_mode is IdentityMode.VERIFIED
+    explicit = declare | {"HAREBELL_IDENTITY": "verified"}
     assert IntakeSettings.load(explicit).identity_mode is IdentityMode.VERIFIED
-    with pytest.raises(InvalidInput, match="must be verified where HAREBELL_TOPOLOGY_MODE is"):
-        IntakeSettings.load(check | {"HAREBELL_IDENTITY": "routing_key"})
+    for prepared in (check, URLS):
+        with pytest.raises(InvalidInput, match="must be verified where HAREBELL_TOPOLOGY_MODE is"):
+            IntakeSettings.load(prepared | {"HAREBELL_IDENTITY": "routing_key"})
 
 
 def test_operators_are_a_list_of_logins() -> None:
@@ -93,6 +97,8 @@ def test_unknown_variable_is_rejected_with_its_name(variable: str) -> None:
         (ExecutorSettings, "HAREBELL_POOL", "Big Pool"),
         (ExecutorSettings, "HAREBELL_ALLOWED_NETWORKS", "10.0.0.0/8,everything"),
         (ExecutorSettings, "HAREBELL_ALLOWED_NETWORKS", "10.1.2.3/16"),
+        (ExecutorSettings, "HAREBELL_DENIED_NETWORKS", "10.0.0.0/8,everything"),
+        (ExecutorSettings, "HAREBELL_EGRESS_PROXY", "ftp://proxy.example"),
     ],
 )
 def test_malformed_value_is_rejected_with_its_variable(
@@ -213,6 +219,22 @@ def test_known_tasks_are_separated_by_commas_or_lines(text: str) -> None:
 
     assert told.known_tasks == frozenset({"acme.mail", "acme.report"})
     assert IntakeSettings.load(URLS).known_tasks is None
+
+
+@pytest.mark.requirement("P12")
+def test_egress_has_the_networks_and_the_proxy_of_the_environment() -> None:
+    settings = ExecutorSettings.load(
+        URLS
+        | {
+            "HAREBELL_ALLOWED_NETWORKS": "10.0.0.0/8",
+            "HAREBELL_DENIED_NETWORKS": "10.1.0.0/16",
+            "HAREBELL_EGRESS_PROXY": "http://me:secret@proxy.example:3128",
+        }
+    )
+
+    assert settings.egress == Egress((ip_network("10.0.0.0/8"),), (ip_network("10.1.0.0/16"),))
+    assert settings.proxy_url == "http://me:secret@proxy.example:3128"
+    assert "secret@" not in repr(settings)
 
 
 def test_repr_hides_secrets() -> None:

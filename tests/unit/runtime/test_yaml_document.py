@@ -3,7 +3,7 @@
 import pytest
 
 from harebell.contract.errors import InvalidInput
-from harebell.runtime.yaml_document import parse_yaml
+from harebell.runtime.yaml_document import MAX_VALUES, parse_yaml, parse_yaml_documents
 
 
 def test_values_are_those_of_json() -> None:
@@ -41,6 +41,8 @@ def test_line_of_a_field_is_the_nearest_line_of_the_document() -> None:
         (b"a: 1\nb: !!python/object/apply:os.system [x]\n", "not_json", 2),
         (b"a: [1\n", "not_yaml", 2),
         (b"a: 1\n---\nb: 2\n", "not_yaml", 2),
+        (b"a: .inf\n", "not_json", 1),
+        (b"a: 1\nb: [-.inf, .nan]\n", "not_json", 2),
         (b"[" * 100, "too_deep", 1),
         (b"a: \xff\n", "not_yaml", None),
     ],
@@ -56,3 +58,24 @@ def test_other_text_is_refused_with_its_line(body: bytes, code: str, line: int |
 def test_long_document_of_open_brackets_needs_no_stack() -> None:
     with pytest.raises(InvalidInput):
         parse_yaml(b"[" * 1_000_000)
+
+
+def test_stream_has_the_documents_in_their_order() -> None:
+    documents = parse_yaml_documents(b"a: 1\n---\n---\n- b\n")
+
+    assert [each.value for each in documents] == [{"a": 1}, None, ["b"]]
+    assert parse_yaml_documents(b"") == []
+
+
+def test_body_with_too_many_values_is_refused_before_its_values_are_built() -> None:
+    body = b"- 1\n" * MAX_VALUES + b"*unknown"
+
+    with pytest.raises(InvalidInput) as refused:
+        parse_yaml(body)
+    with pytest.raises(InvalidInput) as also_refused:
+        parse_yaml_documents(b"a: [1, 2]\n---\nb\n", max_values=5)
+
+    assert refused.value.code == "too_large"
+    assert f"line {MAX_VALUES}" in refused.value.reason
+    assert also_refused.value.code == "too_large"
+    assert len(parse_yaml_documents(b"a: [1, 2]\n---\nb\n", max_values=6)) == 2

@@ -5,32 +5,36 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from aio_pika import IncomingMessage
-from aiormq.abc import DeliveredMessage
-from pamqp.commands import Basic
-from pamqp.header import ContentHeader
 from tests.fakes.tickets import NINE
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
 from harebell.contract.amqp_names import CHANGES, CHANGES_SCHEDULE, message_type
 from harebell.contract.errors import BrokerUnavailable
-from harebell.contract.json_codec import encode
+from harebell.contract.json_codec import encode, encode_all
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery
+from harebell.messaging.received_message import ReceivedMessage
 from harebell.ticker.commands.apply import AppliedBatch, CommandApplier
-from harebell.ticker.commands.batch import MAX_COMMANDS, PARSE_CHUNK, CommandBatch, read_batches
+from harebell.ticker.commands.batch import (
+    MAX_COMMANDS,
+    PARSE_CHUNK,
+    CommandBatch,
+    messages_or_outcome,
+    read_batches,
+    split_messages,
+)
 from harebell.ticker.model.unit_of_work import UnitOfWork
 from harebell.ticker.store.save import SaveResult
 
 
-def delivery(body: bytes) -> Delivery:
-    properties = Basic.Properties(message_type=message_type("accepted_commands"))
-    delivered = DeliveredMessage(
-        delivery=Basic.Deliver("tag", 1, exchange=CHANGES, routing_key=CHANGES_SCHEDULE),
-        header=ContentHeader(properties=properties),
+def delivery(body: bytes, type_: str = "accepted_commands", exchange: str = CHANGES) -> Delivery:
+    message = ReceivedMessage(
         body=body,
-        channel=None,  # type: ignore[arg-type]  # nothing is acknowledged here
+        exchange=exchange,
+        routing_key=CHANGES_SCHEDULE,
+        type=message_type(type_),
+        message_id="m-1",
     )
-    return Delivery(IncomingMessage(delivered), "harebell.ticker")
+    return Delivery(message, "harebell.ticker")
 
 
 def put(number: int) -> AcceptedCommand:
@@ -38,12 +42,32 @@ def put(number: int) -> AcceptedCommand:
     return AcceptedCommand(index=number, request_id="one", schedule_id=UUID(int=number), body=body)
 
 
-def commands(count: int) -> Delivery:
+def message(count: int) -> AcceptedCommands:
     items = [put(each) for each in range(count)]
-    message = AcceptedCommands(
+    return AcceptedCommands(
         tenant="acme", verb="schedule.put", accepted_at=NINE, single=False, items=items
     )
-    return delivery(encode(message))
+
+
+def commands(count: int) -> Delivery:
+    return delivery(encode(message(count)))
+
+
+def batch_of(*counts: int) -> Delivery:
+    return delivery(encode_all(map(message, counts)), "accepted_commands.batch")
+
+
+@pytest.mark.requirement("S59")
+def test_delivery_of_another_exchange_or_without_commands_has_its_outcome() -> None:
+    """Commands and reports have this check in common."""
+    accepted = message(1)
+    foreign = delivery(encode(accepted), exchange="acme.work")
+
+    outcomes = [messages_or_outcome(each) for each in (foreign, delivery(b"{}"))]
+
+    assert messages_or_outcome(delivery(encode(accepted))) == [accepted]
+    assert outcomes[0] == DONE
+    assert isinstance(outcomes[1], DeadLettered)
 
 
 async def read(*deliveries: Delivery) -> list[CommandBatch]:
@@ -65,6 +89,32 @@ async def test_invalid_message_becomes_a_dead_letter_at_its_position() -> None:
     assert (before, after) == (DONE, DONE)
     assert isinstance(dead, DeadLettered)
     assert len(batch.items) == 2
+
+
+async def test_delivery_of_several_messages_has_one_outcome_after_its_last_command() -> None:
+    first, second = await read(batch_of(MAX_COMMANDS - 1, 1, 2), commands(1))
+
+    assert [len(batch.messages) for batch in (first, second)] == [2, 2]
+    assert [len(batch.replies) for batch in (first, second)] == [2, 2]
+    assert (first.outcomes, second.outcomes) == ([], [DONE, DONE])
+
+
+async def test_invalid_array_of_messages_becomes_one_dead_letter() -> None:
+    (batch,) = await read(delivery(b"[{}]", "accepted_commands.batch"))
+
+    (dead,) = batch.outcomes
+    assert isinstance(dead, DeadLettered)
+    assert not batch.items
+
+
+async def test_parts_of_a_delivery_are_its_messages_with_separate_ids() -> None:
+    parts = split_messages(batch_of(1, 2))
+
+    (batch,) = await read(*parts)
+
+    assert [part.message_id for part in parts] == ["m-1/0", "m-1/1"]
+    assert [len(items) for _, items in batch.messages] == [1, 2]
+    assert batch.outcomes == [DONE, DONE]
 
 
 class SlowApplier(CommandApplier):

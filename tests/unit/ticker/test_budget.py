@@ -1,6 +1,7 @@
 """The planning budget of a staging pass."""
 
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -55,3 +56,49 @@ def test_one_pass_plans_every_schedule_within_the_budget() -> None:
 )
 def test_staging_pass_reports_its_end(*, is_full: bool, unplanned: int, end: str) -> None:
     assert StagingPass(SaveResult([], [], []), is_full, unplanned).end == end
+
+
+@pytest.mark.parametrize(
+    ("when", "runs"), [({"every": "2s"}, 20), ({"every": "1h"}, 1), ({"every": "30s"}, 2)]
+)
+def test_frequent_schedule_is_planned_ahead_of_the_horizon(when: dict[str, str], runs: int) -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put(when)
+    record = ticker.record
+    assert record.next_at is not None
+    now = record.next_at - HORIZON
+    before = record.next_at
+
+    (step,) = plan_within_budget(
+        [record],
+        now,
+        now + HORIZON,
+        budget=PLANNING_BUDGET,
+        ahead=timedelta(seconds=39),
+    )
+
+    times = [run.key.scheduled_for for run in step.to_stage]
+    assert len(times) == runs
+    assert times[0] == before
+    assert step.record.next_at is not None
+    assert step.record.next_at > now + HORIZON + timedelta(seconds=39)
+
+
+def test_schedule_with_a_pending_version_is_planned_up_to_the_horizon_only() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put({"every": "2s"})
+    ticker.put(
+        {"every": "3s"},
+        effective_at=(NINE + timedelta(days=1)).isoformat(),
+        expected_version="any",
+    )
+    record = ticker.record
+    assert record.next_at is not None
+    now = record.next_at - HORIZON
+
+    (step,) = plan_within_budget(
+        [record], now, now + HORIZON, budget=PLANNING_BUDGET, ahead=timedelta(seconds=39)
+    )
+
+    assert record.pending
+    assert [run.key.scheduled_for for run in step.to_stage] == [record.next_at]

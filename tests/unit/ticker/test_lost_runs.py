@@ -1,6 +1,7 @@
 """The completion of runs whose executor stopped renewing the lease."""
 
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tests.fakes.tickets import NINE, after, ticket
 from harebell.contract.policy import OnUnknown, RetryPolicy
 from harebell.contract.ticket import Ticket
 from harebell.domain.retry import ATTEMPTS_EXHAUSTED, LEASE_EXPIRED
-from harebell.domain.run_states import Actor, Reason, RunState, is_allowed
+from harebell.domain.run_states import WORKER, Actor, Reason, RunState, is_allowed
 from harebell.storage.runs.recovery import ExpiredLease
 from harebell.ticker.recovery.rescuer import completion_of_lost_run
 
@@ -45,6 +46,21 @@ def test_run_with_an_expired_lease_is_retried_at_once() -> None:
     assert (completion.state, completion.reason) == (RunState.RETRYING, None)
     assert (completion.next_attempt_at, completion.staged_at) == (NINE, NINE)
     assert (completion.key, completion.token, completion.outcome) == (run.run_key, 7, LEASE_EXPIRED)
+
+
+@pytest.mark.requirement("P11")
+def test_run_with_an_expired_lease_waits_for_the_minimum_of_its_tenant() -> None:
+    run = running()
+    passed = NINE - STARTED
+
+    short, long, far = (
+        completion_of_lost_run(lease(run), run, NINE, min_wait=wait)
+        for wait in (passed, passed + timedelta(seconds=7), passed + timedelta(hours=1))
+    )
+
+    assert (short.next_attempt_at, short.staged_at) == (NINE, NINE)
+    assert (long.next_attempt_at, long.staged_at) == (NINE + timedelta(seconds=7), NINE)
+    assert (far.next_attempt_at, far.staged_at) == (NINE + timedelta(hours=1), None)
 
 
 @pytest.mark.requirement("S34")
@@ -132,3 +148,15 @@ def test_every_state_of_a_lost_run_is_an_allowed_transition() -> None:
                     lease(run, attempt=attempt, stop_reason=stop_reason), run, NINE
                 )
                 assert is_allowed(Actor.RECOVER, RunState.RUNNING, completion.state)
+
+
+@pytest.mark.requirement("S59")
+def test_run_of_a_silent_worker_is_retried_and_its_attempt_names_the_heartbeat() -> None:
+    run = running()
+    silent = replace(lease(run), holder=WORKER)
+
+    completion = completion_of_lost_run(silent, run, NINE)
+
+    assert (completion.state, completion.outcome) == (RunState.RETRYING, LEASE_EXPIRED)
+    assert completion.error is not None
+    assert completion.error.startswith("The worker sent no heartbeat within its lease")

@@ -22,7 +22,8 @@ from tests.simulation.loop import StoppableProcess, VirtualLoop, virtual_time
 from harebell.domain.run_states import RunState
 from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import database_time
-from harebell.storage.runs import claims
+from harebell.storage.runs import claims, delegation
+from harebell.ticker.next_times import NextTimes
 from harebell.ticker.recovery.rescuer import Rescuer
 from harebell.ticker.stager import Stager
 from harebell.ticker.store.versions import VersionCache
@@ -37,12 +38,16 @@ class FakeLiveness:
 
     is_executor_gone: bool = False
     is_empty: bool = True
+    has_report_readers: bool = True
 
     async def is_gone(self, _: str) -> bool:
         return self.is_executor_gone
 
     async def is_queue_empty(self, *_: str) -> bool:
         return self.is_empty
+
+    async def are_reports_read(self) -> bool:
+        return self.has_report_readers
 
 
 @dataclass(kw_only=True)
@@ -100,6 +105,7 @@ class RecoveryHarness:
             batch=10,
             min_poll_interval=1,
             wake=asyncio.Event(),
+            next_times=NextTimes(),
             on_saved=lambda _: None,
         )
         await stager.stage_once(10)
@@ -335,5 +341,59 @@ def test_lost_run_past_its_expiry_expires(in_virtual_time: InVirtualTime) -> Non
 
         assert harness.run.state is RunState.EXPIRED
         assert not harness.publisher.tickets
+
+    in_virtual_time(test)
+
+
+async def delegate(harness: RecoveryHarness, heartbeat: float) -> None:
+    """Stage, claim and delegate the run."""
+    await harness.stage()
+    claim = await harness.claim()
+    run = delegation.DelegatedRun(
+        key=claim.key,
+        token=claim.token,
+        started_at=harness.now(),
+        heartbeat=heartbeat,
+        max_duration=86_400.0,
+    )
+    await delegation.delegate(cast("Any", harness.ledger), [run])
+
+
+@pytest.mark.requirement("S59")
+def test_worker_is_not_gone_although_it_has_no_control_queue(
+    in_virtual_time: InVirtualTime,
+) -> None:
+    async def test(harness: RecoveryHarness) -> None:
+        await harness.start()
+        await asyncio.sleep(20)
+        harness.liveness.is_executor_gone = True
+        await delegate(harness, 60)
+        await asyncio.sleep(50)
+        assert harness.is_running
+
+        await asyncio.sleep(20)
+
+        assert not harness.is_running
+
+    in_virtual_time(test)
+
+
+@pytest.mark.requirement("S59")
+def test_worker_has_its_full_lease_after_its_heartbeats_were_not_read(
+    in_virtual_time: InVirtualTime,
+) -> None:
+    async def test(harness: RecoveryHarness) -> None:
+        await harness.start()
+        await delegate(harness, 60)
+        harness.liveness.has_report_readers = False
+        await asyncio.sleep(300)
+        assert harness.is_running
+        harness.liveness.has_report_readers = True
+        await asyncio.sleep(55)
+        assert harness.is_running
+
+        await asyncio.sleep(10)
+
+        assert not harness.is_running
 
     in_virtual_time(test)

@@ -1,11 +1,18 @@
 """The quota of schedules: the count of one transaction, its age, and the creations of a batch."""
 
+from datetime import UTC, datetime
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
-from harebell.contract.errors import QuotaExceeded
+from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
+from harebell.contract.errors import NotFound, QuotaExceeded
+from harebell.contract.responses import ErrorResponse, ScheduleResponse, error_response
 from harebell.domain.tenant_policy import TenantPolicies
+from harebell.domain.usage_counts import UsageCounts, UsageKey
+from harebell.ticker.commands.apply import count_usage
+from harebell.ticker.commands.batch import BatchItem
 from harebell.ticker.store.schedule_counts import ScheduleCounts
 
 
@@ -57,3 +64,37 @@ async def test_tenant_without_a_quota_needs_no_count() -> None:
 
     assert await known.rooms(cast("Any", connection), {"acme": 1}) == {}
     assert connection.counts == 0
+
+
+def applied(response: ScheduleResponse | ErrorResponse | None) -> BatchItem:
+    accepted = AcceptedCommand(index=0, body={})
+    message = AcceptedCommands(
+        tenant="acme",
+        verb="schedule.backfill",
+        accepted_at=datetime.now(UTC),
+        single=True,
+        items=[accepted],
+    )
+    return BatchItem(message=message, accepted=accepted, response=response)
+
+
+def backfill(status: str) -> ScheduleResponse:
+    return ScheduleResponse(
+        id=UUID(int=1), version=1, status=status, state="active", runs=["a", "b"]
+    )
+
+
+@pytest.mark.requirement("P11")
+def test_runs_of_backfills_and_refusals_by_the_quota_of_schedules_are_counted() -> None:
+    counted = UsageCounts()
+    beyond = QuotaExceeded("Too many.", rule="schedules", retry_after=1.0)
+    of_intake = QuotaExceeded("Too fast.", rule="puts_per_second", retry_after=1.0)
+    errors = [error_response(each) for each in (beyond, of_intake, NotFound("No."))]
+    responses = [backfill("backfilled"), backfill("previewed"), None, *errors]
+
+    count_usage(counted, map(applied, responses))
+
+    assert counted.take() == {
+        UsageKey("acme", "backfill_runs"): 2,
+        UsageKey("acme", "schedules", "quota_exceeded"): 1,
+    }

@@ -22,6 +22,7 @@ from harebell.contract.errors import BrokerUnavailable
 from harebell.domain.run_states import ScheduleState
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import database_time
+from harebell.ticker.next_times import NextTimes
 from harebell.ticker.stager import Stager
 from harebell.ticker.store.versions import VersionCache
 
@@ -48,6 +49,7 @@ class StagerHarness:
             batch=batch,
             min_poll_interval=0.25,
             wake=asyncio.Event(),
+            next_times=NextTimes(),
             on_saved=lambda _: None,
         )
 
@@ -119,6 +121,21 @@ async def test_pass_stages_the_times_within_the_horizon_only(harness: StagerHarn
 
     assert harness.staged == set(near)
     assert [ticket.key.schedule_id for ticket in harness.publisher.tickets] == near
+
+
+async def test_pass_reads_no_schedule_below_the_mark(harness: StagerHarness) -> None:
+    soon = await harness.store_upcoming(1)
+    stager = await harness.open()
+    await stager.next_times.earliest(cast("Any", harness.ledger))
+    late = await harness.store_overdue(1)  # by another ticker
+
+    await stager.stage_once(10)
+    before = set(harness.staged)
+    stager.next_times.observe([harness.next_at(late[0])])
+    await stager.stage_once(10)
+
+    assert before == set(soon)
+    assert harness.staged == {*soon, *late}
 
 
 async def test_tickets_are_published_before_the_commit(harness: StagerHarness) -> None:

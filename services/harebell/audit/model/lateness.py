@@ -1,12 +1,15 @@
 """The lateness of runs: runs that started late, and runs and schedules that are stuck."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from harebell.audit.model.records import Finding, FindingKind, Run, Schedule, Window
 from harebell.audit.model.waits import NO_WAITS, Waits
+from harebell.contract.ids import RunKey
 from harebell.contract.policy import CatchUpMode, Overlap
+from harebell.contract.schedule import Definition
+from harebell.domain.planner import StartDelays
 from harebell.domain.recurrence import Once
 from harebell.domain.run_states import Reason, RunState
 from harebell.domain.versions import VersionWindow
@@ -19,7 +22,7 @@ def find_late(
 ) -> Iterator[Finding]:
     """Yield a finding if the first attempt started late.
 
-    A run may wait for a breaker, an overlap slot or a rate limit, and a backfill stages past runs.
+    A run may wait for a breaker, a slot or a rate limit, and a backfill stages past runs.
     """
     version, definition = schedule.window_of(run.version), schedule.definition_of(run.version)
     started_at = _first_start(run)
@@ -27,7 +30,10 @@ def find_late(
         return
     if definition.overlap is not Overlap.ALLOW or definition.rate_limit is not None:
         return
+    if definition.concurrency is not None:
+        return
     expected = _expected_start(version, run, started_at)
+    expected = _after_blackouts(definition, expected, window.late_after)
     if started_at - expected <= window.late_after:
         return
     delay = waits.delay(schedule.downstream_of(run), expected, started_at, tenant=run.tenant)
@@ -41,7 +47,7 @@ def find_stuck(
 ) -> Iterator[Finding]:
     """Yield a finding if a run is open and no service acted in time.
 
-    A run that waits for a breaker or for an overlap slot in use is not stuck.
+    A run that waits for a breaker, or for a slot in use, is not stuck.
     A run that waits for a rate limit has the time of its reservation in `next_attempt_at`.
     """
     bound = window.late_before
@@ -55,12 +61,22 @@ def find_stuck(
         yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
     elif run.reason == Reason.WAITING_FOR_OVERLAP:
         yield from _find_unneeded_wait(schedule, run, window, waits=waits)
-    elif run.expected_at < bound:
-        delay = waits.delay(
-            schedule.downstream_of(run), run.expected_at, window.now, tenant=run.tenant
-        )
+    elif run.reason == Reason.WAITING_FOR_LABEL:
+        yield from _find_unneeded_label_wait(schedule, run, window, waits=waits)
+    else:
+        yield from _find_overdue(schedule, run, window, waits=waits)
+
+
+def _find_overdue(
+    schedule: Schedule, run: Run, window: Window, *, waits: Waits
+) -> Iterator[Finding]:
+    """Yield a finding if nothing delays the run any longer."""
+    definition = schedule.definition_of(run.version)
+    expected = _after_blackouts(definition, run.expected_at, window.late_after)
+    if expected < window.late_before:
+        delay = waits.delay(schedule.downstream_of(run), expected, window.now, tenant=run.tenant)
         if delay > window.late_after:
-            text = f"The run is {run.state} and has been due since {run.expected_at}."
+            text = f"The run is {run.state} and has been due since {expected}."
             yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
 
 
@@ -78,6 +94,18 @@ def _find_unneeded_wait(
     delay = waits.delay(schedule.downstream_of(run), free_since, window.now, tenant=run.tenant)
     if delay > window.late_after:
         text = f"The run waits for an overlap slot, which has been free since {free_since}."
+        yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
+
+
+def _find_unneeded_label_wait(
+    schedule: Schedule, run: Run, window: Window, *, waits: Waits
+) -> Iterator[Finding]:
+    """Yield a finding if the run is at the front of its line and its label has a free slot."""
+    wait = waits.labels.get(RunKey(run.scheduled_for, schedule.id))
+    if wait is None or wait.is_occupied:
+        return
+    if window.now - wait.free_since > window.late_after:
+        text = f"The run waits for its label, which has had a free slot since {wait.free_since}."
         yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
 
 
@@ -111,3 +139,18 @@ def _expected_start(version: VersionWindow, run: Run, started_at: datetime) -> d
     if mode is CatchUpMode.NONE and not isinstance(version.recurrence, Once):
         return run.due_at
     return max(run.due_at, run.staged_at or started_at)
+
+
+def _after_blackouts(
+    definition: Definition | None, time: datetime, late_after: timedelta
+) -> datetime:
+    """Return an expected start, or the end of the blackouts that hold it back.
+
+    The due time of a manual run, of a retry or of a replay may be within a blackout. A run that is
+    not late yet when a blackout begins may also wait for its end.
+    """
+    if definition is None:
+        return time
+    delays, last = StartDelays.of(definition), time + late_after
+    end = delays.hold_back(last)
+    return delays.hold_back(time) if end == last else end

@@ -24,7 +24,9 @@ _S = RunState
 STATES_WITHOUT_ATTEMPT: Final[dict[str | None, frozenset[RunState]]] = {  # by reason
     None: frozenset({_S.STAGED}),
     Reason.WAITING_FOR_OVERLAP: frozenset({_S.STAGED}),
+    Reason.WAITING_FOR_LABEL: frozenset({_S.STAGED}),
     Reason.RATE_LIMITED: frozenset({_S.STAGED}),
+    Reason.BLACKOUT: frozenset({_S.STAGED}),
     Reason.SUPERSEDED: frozenset({_S.CANCELLED}),
     Reason.REPLACED: frozenset({_S.CANCELLED}),
     Reason.PAUSED: frozenset({_S.CANCELLED, _S.SKIPPED}),
@@ -37,7 +39,9 @@ STATES_WITHOUT_ATTEMPT: Final[dict[str | None, frozenset[RunState]]] = {  # by r
 STATES_WITHOUT_SUCCESS: Final[dict[str | None, frozenset[RunState]]] = {  # any other reason: dead
     None: frozenset({_S.RETRYING}),
     Reason.WAITING_FOR_OVERLAP: frozenset({_S.RETRYING}),
+    Reason.WAITING_FOR_LABEL: frozenset({_S.RETRYING}),
     Reason.RATE_LIMITED: frozenset({_S.RETRYING}),
+    Reason.BLACKOUT: frozenset({_S.RETRYING}),
     Reason.SUPERSEDED: frozenset({_S.CANCELLED}),
     Reason.REPLACED: frozenset({_S.CANCELLED}),
     Reason.PAUSED: frozenset({_S.CANCELLED}),

@@ -1,4 +1,4 @@
-"""The reasons for which due runs wait: deferrals by breakers, and overlap slots in use."""
+"""The reasons for which due runs wait: deferrals by breakers and rates, and slots in use."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from harebell.contract.breakers import BreakerState
+from harebell.contract.ids import RunKey
 
 RELEASE_TIME: Final = timedelta(seconds=30)  # after a deferral, until each deferred run has left
 # A breaker with waiting runs probes its downstream and changes its state, unless services are dead.
@@ -15,8 +16,8 @@ MAX_UNCHANGED: Final = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
-class BreakerDeferral:
-    """A time range in which a breaker deferred the runs of its downstream."""
+class DeferredRange:
+    """A time range in which a breaker or the rate of a tenant deferred runs."""
 
     since: datetime
     until: datetime
@@ -35,7 +36,7 @@ class BreakerRow:
     forced_until: datetime | None
     deferring_since: datetime | None
 
-    def deferral(self, now: datetime, *, is_probed: bool) -> BreakerDeferral | None:
+    def deferral(self, now: datetime, *, is_probed: bool) -> DeferredRange | None:
         """Return the deferral that lasts, or that ended before its end was recorded.
 
         `is_probed` is true if an attempt calls the downstream now.
@@ -44,7 +45,7 @@ class BreakerRow:
         since = self.deferring_since or opened_at
         if since is None:
             return None
-        return BreakerDeferral(
+        return DeferredRange(
             since, max(since, min(now, self._deferred_until(now, is_probed=is_probed)))
         )
 
@@ -72,32 +73,49 @@ class OverlapWait:
     free_since: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelWait:
+    """The wait of the run at the front of the line of a concurrency label.
+
+    `is_occupied` is true while other runs have all slots.
+    `free_since` is the latest time at which the run or another run of the label began to wait,
+    ended or lost its reservation.
+    """
+
+    is_occupied: bool
+    free_since: datetime
+
+
 NO_OVERLAP: Final = OverlapWait(is_occupied=False, free_since=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
     """The deferrals by the breaker of each tenant and of all tenants, and the overlap slots.
 
     The key of a deferral is the tenant, or None for all tenants, and the downstream. The key of an
-    overlap slot is its schedule.
+    overlap slot is its schedule. `rates` contains the ranges in which the quota `runs_per_second`
+    deferred runs, by tenant.
     """
 
-    deferrals: Mapping[tuple[str | None, str], Sequence[BreakerDeferral]] = field(
+    deferrals: Mapping[tuple[str | None, str], Sequence[DeferredRange]] = field(
         default_factory=dict
     )
     overlaps: Mapping[UUID, OverlapWait] = field(default_factory=dict)
+    rates: Mapping[str, Sequence[DeferredRange]] = field(default_factory=dict)
+    labels: Mapping[RunKey, LabelWait] = field(default_factory=dict)  # of the fronts of the lines
 
     def delay(
         self, downstream: str, expected: datetime, until: datetime, *, tenant: str
     ) -> timedelta:
-        """Return the time from `expected` to `until` in which no breaker deferred the run.
+        """Return the time from `expected` to `until` in which nothing deferred the run.
 
         A deferred run leaves within `RELEASE_TIME` after the end of the deferral.
         """
         delay, cursor = timedelta(0), expected
         keys = (None, downstream), (tenant, downstream)
-        deferrals = chain.from_iterable(self.deferrals.get(key, ()) for key in keys)
+        by_breakers = (self.deferrals.get(key, ()) for key in keys)
+        deferrals = chain(*by_breakers, self.rates.get(tenant, ()))
         for each in sorted(deferrals, key=lambda each: each.since):
             delay += max(min(each.since, until) - cursor, timedelta(0))
             cursor = max(cursor, each.until + RELEASE_TIME)

@@ -70,7 +70,7 @@ async def list_dead_letters(session: Session, options: DeadLetterListOptions) ->
     async with session.connect() as client:
         dead_letters = client.dead_letters(state=options.state, limit=options.limit, **fields)
         rows = [row async for row in dead_letters]
-    session.output.print_rows(rows, COLUMNS)
+    session.output.print_rows(rows, COLUMNS, empty="No dead letter matches.")
     return exit_code_of_many(done=len(rows))
 
 

@@ -89,7 +89,7 @@ async def list_groups(session: Session, options: GroupListOptions) -> ExitCode:
     async with session.connect() as client:
         groups = client.failure_groups(state=options.state, limit=options.limit)
         rows = [row async for row in groups]
-    session.output.print_rows(rows, COLUMNS)
+    session.output.print_rows(rows, COLUMNS, empty="No failure group matches.")
     return exit_code_of_many(done=len(rows))
 
 

@@ -82,7 +82,7 @@ async def list_replay_jobs(session: Session, options: ReplayJobListOptions) -> E
     """List the replay jobs with their progress, newest first."""
     async with session.connect() as client:
         rows = [row async for row in client.replay_jobs(limit=options.limit)]
-    session.output.print_rows(rows, COLUMNS)
+    session.output.print_rows(rows, COLUMNS, empty="No replay job exists.")
     return exit_code_of_many(done=len(rows))
 
 

@@ -48,19 +48,25 @@ class Output:
     def __init__(self, form: Format) -> None:
         self._format = form
 
-    def print_rows(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    def print_rows(self, rows: Sequence[Row], columns: Sequence[str], *, empty: str = "") -> None:
         """Print rows. JSON has every field, and a table only the `columns`.
 
         A column such as `last_run.state` is a field of an object.
+        Without rows, the sentence `empty` takes the place of the table.
         """
         records = [to_json(row) for row in rows]
         if self._format is Format.JSON:
             _print_json(records)
         elif records:
             _console().print(_table(records, columns))
+        elif empty:
+            self.print_message(empty)
 
     def print_record(self, row: Row, **tables: Sequence[str]) -> None:
-        """Print one record. Each name in `tables` is a field with rows, and has its columns."""
+        """Print one record. Each name in `tables` is a field with rows or one object.
+
+        The value of the name contains the columns.
+        """
         record = to_json(row)
         if self._format is Format.JSON:
             _print_json(record)
@@ -71,7 +77,9 @@ class Output:
         for name, columns in tables.items():
             if record.get(name):
                 console.print(f"\n{name}", style="bold")
-                console.print(_table(record[name], columns))
+                value = record[name]
+                rows = [value] if isinstance(value, dict) else value
+                console.print(_table(rows, columns))
 
     def print_json_line(self, value: object) -> None:
         """Print JSON as one line, whatever the format is."""

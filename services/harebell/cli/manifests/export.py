@@ -2,9 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import typer
 import yaml
@@ -18,6 +18,14 @@ from harebell.client import Client, CommandRejected, ScheduleDetail
 from harebell.contract.errors import NotFound
 
 app = typer.Typer()
+
+
+class _Dumper(yaml.SafeDumper):
+    """A dumper without anchors, because `apply` accepts none."""
+
+    def ignore_aliases(self, _: object) -> bool:
+        return True
+
 
 MAX_CONCURRENT_REQUESTS: Final = 20
 ENDED_STATES: Final = ("cancelled", "completed")
@@ -47,14 +55,19 @@ async def export(session: Session, options: ScheduleExportOptions) -> ExitCode:
     definitions = [
         without_defaults(each.definition) for each in stored.values() if each is not None
     ]
+    print_manifests(session, definitions)
+    return exit_code_of_many(done=len(definitions))
+
+
+def print_manifests(session: Session, definitions: Sequence[Mapping[str, Any]]) -> None:
+    """Print definitions in the form that `apply` reads: YAML, or JSON with `-o json`."""
     if session.options.output is Format.JSON:
         session.output.print_rows(definitions, ())
     elif definitions:
         # a terminal gets ASCII, because other characters may change it
         is_unicode = not sys.stdout.isatty()
-        text = yaml.safe_dump_all(definitions, sort_keys=False, allow_unicode=is_unicode)
+        text = yaml.dump_all(definitions, Dumper=_Dumper, sort_keys=False, allow_unicode=is_unicode)
         typer.echo(text, nl=False)
-    return exit_code_of_many(done=len(definitions))
 
 
 async def fetch_schedules(

@@ -5,17 +5,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import orjson
-import yaml
 
 from harebell.cli.arguments.documents import check_objects, read_body
 from harebell.contract.errors import InvalidInput
 from harebell.contract.json_codec import decode
+from harebell.runtime.yaml_document import MAX_VALUES, parse_yaml_documents
 
 SUFFIXES: Final = (".json", ".yaml", ".yml")
 STDIN: Final = "-"
 MAX_FILES: Final = 10_000  # files of one folder
 MAX_FILE_SIZE: Final = 16 * 1024 * 1024  # bytes of a file whose schedules are sent one by one
-MAX_NODES: Final = 1_000_000  # values of one file, each of which takes about 1 KiB of memory
 
 
 def read_documents(path: str, stdin: BinaryIO) -> list[dict[str, Any]]:
@@ -57,46 +56,15 @@ def _items_of_file(file: Path) -> list[dict[str, Any]]:
 def _items(body: bytes) -> list[dict[str, Any]]:
     """Return the objects of YAML documents, which include JSON.
 
-    The values pass through JSON, so that a YAML file and a JSON file mean the same.
+    The values pass through JSON, which refuses integers of more than 64 bits.
     """
+    found = [each.value for each in parse_yaml_documents(body, max_values=MAX_VALUES)]
+    documents = [each for each in found if each is not None]
     try:
-        documents = [each for each in yaml.load_all(body, Loader=_Loader) if each is not None]
         value = decode(orjson.dumps(documents))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = f"The document must be JSON or YAML: {' '.join(str(error).split())}."
-        raise InvalidInput(reason, code="not_yaml") from None
-    except (orjson.JSONEncodeError, RecursionError) as error:
+    except orjson.JSONEncodeError as error:
         reason = f"The document must contain only JSON values: {error}."
         raise InvalidInput(reason, code="not_json") from None
     items = [item for each in value for item in (each if isinstance(each, list) else [each])]
     check_objects(items)
     return items
-
-
-class _Loader(yaml.SafeLoader):
-    """A YAML loader without aliases that reads `2026-01-01` as a text, as JSON does.
-
-    A few hundred bytes of aliases of aliases take gigabytes of memory.
-    """
-
-    def __init__(self, stream: bytes) -> None:
-        super().__init__(stream)
-        self._nodes = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401  # the library's type
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            reason = f"The file must have at most {MAX_NODES} values."
-            raise InvalidInput(reason, code="too_large")
-        if self.check_event(yaml.AliasEvent):
-            reason = "The document must not contain YAML aliases. Repeat their values."
-            raise InvalidInput(reason, code="alias")
-        node: yaml.Node | None = super().compose_node(parent, index)
-        return node
-
-
-_TEXT_TAGS: Final = {"tag:yaml.org,2002:timestamp"}
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _TEXT_TAGS]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}

@@ -89,7 +89,7 @@ async def diff(session: Session, options: DiffOptions) -> ExitCode:
         versions = await _versions(client, options.schedule)
     before, after = _version(versions, options.before), _version(versions, options.after)
     rows = diff_definitions(before.definition, after.definition)
-    session.output.print_rows(rows, DIFFERENCE_COLUMNS)
+    session.output.print_rows(rows, DIFFERENCE_COLUMNS, empty="The versions are equal.")
     return exit_code_of_many(done=len(rows))
 
 

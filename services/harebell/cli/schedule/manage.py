@@ -235,7 +235,7 @@ async def list_schedules(session: Session, options: ScheduleListOptions) -> Exit
             limit=options.limit,
         )
         rows = [row async for row in schedules]
-    session.output.print_rows(rows, COLUMNS)
+    session.output.print_rows(rows, COLUMNS, empty="No schedule matches.")
     return exit_code_of_many(done=len(rows))
 
 

@@ -100,7 +100,14 @@ async def preview(session: Session, options: PreviewOptions) -> ExitCode:
     times: Sequence[UpcomingRunView]
     if options.file is not None:
         schedule = _single(read_document(options.file))
-        times = _compute(schedule, session.options.tenant, wanted)
+        if schedule.get("calendars"):  # only the service knows their content
+            async with session.connect() as client:
+                view = await client.preview(
+                    definition={"target": ANY_TARGET, **schedule}, count=options.count, after=after
+                )
+            times = view.instants
+        else:
+            times = _compute(schedule, session.options.tenant, wanted)
     elif options.schedule is not None and _is_expression(options.schedule):
         when = {"cron": options.schedule, "timezone": options.timezone}
         times = _compute({"when": when}, session.options.tenant, wanted)

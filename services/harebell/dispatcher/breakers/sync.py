@@ -47,7 +47,8 @@ MAX_QUEUED_OUTCOMES: Final = 10_000  # messages in the control queue, which drop
 INSTANCE_BYTES: Final = 4
 
 SUCCEEDED: Final = "run.succeeded"
-ATTEMPT_EVENTS: Final = (SUCCEEDED, "run.retrying", "run.dead", "run.expired")
+DELEGATED: Final = "run.delegated"
+ATTEMPT_EVENTS: Final = (SUCCEEDED, DELEGATED, "run.retrying", "run.dead", "run.expired")
 EVENT_OF_STATE: Final = {
     BreakerState.OPEN: "breaker.opened",
     BreakerState.HALF_OPEN: "breaker.half_opened",
@@ -144,7 +145,7 @@ class BreakerSync:
 
     def _record_outcomes(self, tenant: str, verb: str, body: bytes) -> None:
         """Read two fields of each event of a tenant. Skip successes while no downstream fails."""
-        if verb == SUCCEEDED and not self._breakers.needs_successes:
+        if verb in {SUCCEEDED, DELEGATED} and not self._breakers.needs_successes:
             return
         now = self._clock.now()
         try:

@@ -31,6 +31,7 @@ MAX_DEFERRED_TICKETS: Final = 200_000  # tickets that `_DeferredTickets` remembe
 CLOCK_TOLERANCE: Final = timedelta(seconds=1)
 
 _TTLS_MS: Final = tuple(ms for ms in DELAY_TTLS_MS if timedelta(milliseconds=ms) <= MAX_DEFERRAL)
+_WAITS: Final = tuple(timedelta(milliseconds=ms) for ms in _TTLS_MS)
 _TicketIdentity: TypeAlias = tuple[RunKey, int]
 
 
@@ -112,6 +113,11 @@ class Gates:
     def deferred_count(self, gate: str, now: datetime) -> int:
         """Return the number of tickets that a gate defers now, as far as this process knows."""
         return self._deferred.count(gate, now)
+
+
+def deferral_waits() -> Sequence[timedelta]:
+    """Return the waits that a delay queue ends exactly, in ascending order."""
+    return _WAITS
 
 
 def deferral_ttl(wait: timedelta) -> int:

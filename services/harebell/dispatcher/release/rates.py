@@ -3,15 +3,20 @@
 Each dispatcher counts the tickets that it releases. A ticket above the rate waits in a delay queue
 and never in a work queue, which is first in, first out. A flood of one tenant therefore delays no
 ticket of another tenant.
+
+A delay queue has one of a few TTLs, so tickets that are deferred together return together. The gate
+therefore counts the returns of each second and selects a TTL that ends in a second with few of
+them. Otherwise the rate would be unused between the returns of two large groups.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from harebell.contract.types import EARLIEST
-from harebell.dispatcher.release.gates import Deferral
+from harebell.dispatcher.release.gates import MAX_DEFERRAL, Deferral, deferral_waits
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.messaging.ticket_batches import TicketHeader
 
@@ -19,6 +24,9 @@ TENANT_RATE_GATE: Final = "tenant_rate"  # the label values of these gates in me
 TARGET_RATE_GATE: Final = "target_rate"
 BURST: Final = timedelta(seconds=1)  # of unused rate that later tickets may use
 MAX_NAMES: Final = 10_000  # of tenants or targets that a gate remembers
+RETURN_SLOT: Final = timedelta(seconds=1)  # or the interval of a rate below one per second
+MAX_SLOT_RETURNS: Final = 2.0  # returning tickets of a slot, as a multiple of the rate
+MAX_SLOTS: Final = 64  # whose returns a name remembers, more than `MAX_DEFERRAL` has
 
 
 @dataclass(slots=True)
@@ -26,7 +34,26 @@ class _Rate:
     """The tickets of one name, as times on a line with one ticket per interval."""
 
     released_until: datetime = EARLIEST  # the end of the interval of the last released ticket
-    deferred_until: datetime = EARLIEST  # the same for the deferred tickets, which come back then
+    returns: Counter[int] = field(default_factory=Counter)  # deferred tickets by slot of their end
+
+    def deferral(self, now: datetime, interval: timedelta) -> timedelta:
+        """Return the shortest wait that ends in a slot with room, or else the longest wait."""
+        slot = max(RETURN_SLOT, interval)
+        room = MAX_SLOT_RETURNS * (slot / interval)
+        waits = deferral_waits()
+        is_free_at = min(self.released_until - BURST + interval - now, MAX_DEFERRAL)
+        for wait in waits:
+            end = int((now + wait - EARLIEST) / slot)
+            if wait >= is_free_at - waits[0] and self.returns[end] < room:
+                self._count_return(end)
+                return wait
+        return waits[-1]
+
+    def _count_return(self, end: int) -> None:
+        self.returns[end] += 1
+        if len(self.returns) > MAX_SLOTS:
+            latest = sorted(self.returns)[-MAX_SLOTS // 2 :]
+            self.returns = Counter({each: self.returns[each] for each in latest})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,17 +80,13 @@ class RateGate:
         if rate.released_until <= max(now + BURST - interval, now):
             rate.released_until = max(rate.released_until, now) + interval
             return None
-        # The deferred tickets come back at the rate, and not all of them at once.
-        rate.deferred_until = max(rate.deferred_until, rate.released_until) + interval
-        return Deferral(self.gate, rate.deferred_until - BURST - now)
+        return Deferral(self.gate, rate.deferral(now, interval))
 
     def _rate(self, name: str, now: datetime) -> _Rate:
         if (rate := self._rates.get(name)) is None:
             if len(self._rates) >= MAX_NAMES:
                 self._rates = {
-                    known: each
-                    for known, each in self._rates.items()
-                    if max(each.released_until, each.deferred_until) > now
+                    known: each for known, each in self._rates.items() if each.released_until > now
                 }
             rate = self._rates[name] = _Rate()
         return rate

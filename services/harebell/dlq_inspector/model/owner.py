@@ -9,6 +9,7 @@ import orjson
 
 from harebell.contract.amqp_names import (
     CHANGES_DLQ,
+    DELAYED,
     OPERATIONS_TENANT,
     message_type,
     split_key,
@@ -39,6 +40,9 @@ def owned_parts(dead: DeadMessage, body: bytes) -> list[OwnedPart]:
     A message that names no tenant belongs to the operators, because it may contain the payload of
     any tenant. Only the routing key counts for a message that users can publish.
     """
+    if dead.queue == DELAYED:
+        # Users publish to this queue, so only the service that read the message knows its tenant.
+        return [OwnedPart(_tenant_of({"tenant": dead.tenant}), body)]
     if _is_user_queue(dead.queue) and dead.routing_key != CHANGES_DLQ:
         return [OwnedPart(_tenant_of_key(dead.routing_key), body)]
     if dead.type not in (TICKET_BATCH, ACCEPTED_COMMANDS):

@@ -10,7 +10,7 @@ import orjson
 from harebell.contract.dead_letter import GroupState
 from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import decode_trusted
-from harebell.contract.ticket import OVERRIDE_TARGET
+from harebell.contract.ticket import OVERRIDE_TARGET, OVERRIDE_TRACE
 from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
 
 
@@ -54,18 +54,19 @@ class LockedDeadLetter:
     target: str | None = None  # JSON, only of an edited copy
     override: str | None = None  # JSON, the present override of the run
 
-    @property
-    def next_override(self) -> str | None:
-        """Return the override of the replayed run.
+    def next_override(self, trace: Mapping[str, str] | None = None) -> str | None:
+        """Return the override of the replayed run, with the trace of the command that replays it.
 
         Executors compare an override as text, so the result has the form that executors write.
         """
-        if self.target is None:
+        if self.target is None and trace is None:
             return self.override
-        others = {} if self.override is None else decode_trusted(self.override.encode())
-        return orjson.dumps(
-            {**others, OVERRIDE_TARGET: decode_trusted(self.target.encode())}
-        ).decode()
+        fields = {} if self.override is None else decode_trusted(self.override.encode())
+        if self.target is not None:
+            fields[OVERRIDE_TARGET] = decode_trusted(self.target.encode())
+        if trace is not None:
+            fields[OVERRIDE_TRACE] = trace
+        return orjson.dumps(fields).decode()
 
     @property
     def is_open(self) -> bool:

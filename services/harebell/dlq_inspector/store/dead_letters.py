@@ -1,6 +1,6 @@
 """Dead letters: their insertion, their lock, and the statements that change them and their runs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -281,6 +281,7 @@ async def stage_replays(
     locked: Sequence[LockedDeadLetter],
     *,
     pool: str | None = None,
+    trace: Mapping[str, str] | None = None,
 ) -> frozenset[UUID]:
     """Stage each dead run with its next replay number. Return the dead letters of the staged runs.
 
@@ -297,7 +298,7 @@ async def stage_replays(
         [each.run and each.run.schedule_id for each in locked],
         [each.replay_number for each in locked],
         pool,
-        [each.next_override for each in locked],
+        [each.next_override(trace) for each in locked],
     )
     staged = frozenset(row["id"] for row in rows)
     open_runs = [run for id_, run in runs.items() if id_ in staged]

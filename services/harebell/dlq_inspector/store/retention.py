@@ -7,6 +7,8 @@ from typing import Final
 import asyncpg
 
 MAX_BATCH: Final = 500  # dead letters of one transaction
+MAX_GROUPS: Final = 10_000  # of a tenant; older ones without dead letters are deleted
+MIN_GROUP_AGE: Final = timedelta(hours=1)  # without a failure; a later failure may use its group
 
 # `kept_at` is the time of the insertion on the clock of the database. The time of death would let
 # the caller of an import choose which dead letters are deleted.
@@ -59,6 +61,17 @@ _DELETE_GROUPS: Final = """
 DELETE FROM failure_groups WHERE last_at < now() - $1::interval
     AND NOT EXISTS (SELECT FROM dead_letters WHERE group_id = failure_groups.id)
 """
+# The number of dead letters bounds the groups that have some. A tenant chooses the messages of its
+# errors, and so the number of the other groups.
+_DELETE_SURPLUS_GROUPS: Final = """
+DELETE FROM failure_groups WHERE last_at < now() - $2::interval
+    AND id IN (
+        SELECT id FROM (
+            SELECT id, row_number() OVER (PARTITION BY tenant ORDER BY last_at DESC, id) AS place
+            FROM failure_groups) AS ranked
+        WHERE place > $1)
+    AND NOT EXISTS (SELECT FROM dead_letters WHERE group_id = failure_groups.id)
+"""
 
 
 async def delete_old(connection: asyncpg.Connection, retention: timedelta) -> int:
@@ -96,6 +109,15 @@ async def delete_ended_jobs_and_empty_groups(
     """Delete the replay jobs that have ended, and the groups without dead letters."""
     await connection.execute(_DELETE_REPLAY_JOBS, retention)
     await connection.execute(_DELETE_GROUPS, retention)
+    await delete_surplus_groups(connection, MAX_GROUPS)
+
+
+async def delete_surplus_groups(connection: asyncpg.Connection, max_count: int) -> int:
+    """Delete older groups without dead letters above the number of each tenant.
+
+    Return the number of deleted groups.
+    """
+    return _row_count(await connection.execute(_DELETE_SURPLUS_GROUPS, max_count, MIN_GROUP_AGE))
 
 
 def _row_count(status: str) -> int:

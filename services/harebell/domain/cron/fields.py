@@ -95,6 +95,15 @@ _QUARTZ_LAST: Final = re.compile(r"\w+L")
 
 
 @dataclass(frozen=True, slots=True)
+class OpenStep:
+    """A step after one value, such as `20/10`, in the field `field`, and its full form."""
+
+    field: str
+    written: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
 class DayField:
     """A converted day field.
 
@@ -190,7 +199,10 @@ def _nth_weekday(item: Token) -> str:
 
 
 def values(item: Token, of: Field, schedule_id: UUID) -> set[int]:
-    """Return the numbers of one item of a list: `*`, `a`, `a-b`, `/n` or `H`."""
+    """Return the numbers of one item of a list: `*`, `a`, `a-b`, `/n` or `H`.
+
+    A step after one value continues to the end of the field: `20/10` is `20-59/10`.
+    """
     base, step_token = item.partition("/")
     step = None if step_token is None else _step(step_token, of)
     if base.text == "*":
@@ -201,8 +213,17 @@ def values(item: Token, of: Field, schedule_id: UUID) -> set[int]:
     if last is not None:
         return set(_range(first, last, of)[::step])
     if step_token is not None:
-        raise base.to_error(f"A step must follow * or a range, not {base.text!r}.")
+        return set(_open_range(base, of)[::step])
     return {value(base, of)}
+
+
+def open_step(item: Token, of: Field) -> OpenStep | None:
+    """Return the meaning of a valid item with a step after one value, or None for other items."""
+    base, step = item.partition("/")
+    if step is None or base.text == "*" or base.text.startswith("H") or "-" in base.text:
+        return None
+    numbers = _open_range(base, of)
+    return OpenStep(of.name, item.text, f"{numbers[0]}-{numbers[-1]}/{step.text}")
 
 
 def value(token: Token, of: Field) -> int:
@@ -233,6 +254,14 @@ def _range(first: Token, last: Token, of: Field) -> range:
         return range(start, end + 1)
     hint = " At the end of a range, Sunday is 7." if of is WEEKDAY and end == 0 else ""
     raise first.to_error(f"The range {first.text}-{last.text} must not be reversed.{hint}")
+
+
+def _open_range(first: Token, of: Field) -> range:
+    if not first.text:
+        raise first.to_error("A step must follow *, a value or a range, not ''.")
+    start = value(first, of)
+    # The weekday 7 is Sunday, which is 0 and begins the week.
+    return range(of.low if start not in of.all else start, of.all.stop)
 
 
 def _step(token: Token, of: Field) -> int:

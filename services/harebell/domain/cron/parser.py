@@ -7,27 +7,33 @@ before croniter sees the expression, so the dialect never depends on croniter.
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Final
 from uuid import UUID
 
 from harebell.contract.errors import InvalidCron
 from harebell.contract.when import MAX_CRON
 from harebell.domain.cron.fields import (
+    DAY,
     HOUR,
     MINUTE,
     MONTH,
     SECOND,
+    WEEKDAY,
     Field,
+    OpenStep,
     Token,
     combine,
     day_of_month,
     day_of_week,
+    open_step,
     values,
 )
 
 MAX_CACHED: Final = 8_192  # expressions
 _NIL: Final = UUID(int=0)
 _FIVE, _SIX = 5, 6  # fields
+_FIELDS: Final = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 _BLANKS: Final = " \t"
 _FORBIDDEN: Final = re.compile(r"[^\x20-\x7e\t]")
 _WORD: Final = re.compile(r"[^ \t]+")
@@ -68,6 +74,25 @@ def parse(expression: str, hash_id: UUID | None) -> ParsedCron:
     if _HASH.search(expression.upper()):
         return _convert(expression, hash_id or _NIL)
     return _convert_without_hash(expression)
+
+
+def times_per_day(expression: str) -> int:
+    """Return the maximum number of times on one day. Raise `InvalidCron`."""
+    minute, hour, _, _, _, *second = parse(expression, None).text.split()
+    columns = [(minute, MINUTE), (hour, HOUR), *((each, SECOND) for each in second)]
+    return prod(len(of.all) if text == "*" else len(text.split(",")) for text, of in columns)
+
+
+def open_steps(expression: str) -> tuple[OpenStep, ...]:
+    """Return the steps after one value in a valid expression, in the order of the fields."""
+    words = _words(expression)
+    fields = (SECOND, *_FIELDS) if len(words) == _SIX else _FIELDS
+    found = (
+        open_step(item, of)
+        for word, of in zip(words, fields, strict=True)
+        for item in word.split(",")
+    )
+    return tuple(step for step in found if step is not None)
 
 
 @lru_cache(maxsize=MAX_CACHED)

@@ -2,6 +2,7 @@
 
 * unclaimed_tickets  received work batches, and the order of their claims
 * claimer            claims within the capacity of a lane, and the direct claim
-* overlap            the claim with overlap slots
+* overlap            the claim with overlap slots and label slots
+* labels             the decisions about runs with a concurrency label
 * in_doubt           claims whose result is unknown
 """

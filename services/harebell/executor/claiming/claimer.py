@@ -28,7 +28,9 @@ GATHER_TIME: Final = 0.025  # seconds in which more work batches may join a stat
 # Before the due time of the first ticket. A claimer that gathers this early makes no run late.
 MIN_TIME_TO_GATHER: Final = timedelta(milliseconds=60)
 VISIBILITY_TIMEOUT: Final = 2.0  # seconds until the row of a ticket must be visible
-VISIBILITY_CHECK_INTERVAL: Final = 0.05  # seconds between two claims of an invisible row
+# Seconds before the next claim of an invisible row, which is usually visible a moment later.
+MIN_VISIBILITY_WAIT: Final = 0.004
+MAX_VISIBILITY_WAIT: Final = 0.05  # seconds; the wait doubles until this bound
 MAX_LOGGED_RUNS: Final = 10
 
 TicketsByKey: TypeAlias = Mapping[claims.ClaimKey, Ticket]
@@ -270,9 +272,11 @@ class Claimer:
         A ticket leaves before the commit of its row and may arrive before that commit.
         """
         deadline, count = monotonic() + VISIBILITY_TIMEOUT, len(tickets)
+        wait = MIN_VISIBILITY_WAIT
         try:
             while tickets and monotonic() < deadline:
-                await asyncio.sleep(VISIBILITY_CHECK_INTERVAL)
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, MAX_VISIBILITY_WAIT)
                 tickets = await self._claim_tickets(tickets)
         except Exception as error:  # noqa: BLE001  # the consumer handles the error
             request.fail(error)
@@ -295,4 +299,5 @@ def _claimed_run(
         lease=key.lease,
         renewed_at=renewed_at,
         failed_probes=claim.failed_probes,
+        checkpoint=claim.checkpoint,
     )

@@ -1,4 +1,4 @@
-"""The claim with overlap slots: claims of the schedules that restrict overlapping runs."""
+"""The claim with slots: claims of runs that restrict overlap or have a concurrency label."""
 
 import asyncio
 from collections import defaultdict
@@ -12,15 +12,19 @@ import structlog
 
 from harebell.contract.ids import RunKey
 from harebell.contract.ticket import Ticket
+from harebell.domain.concurrency import LabelRole
 from harebell.domain.overlap import OverlapSlot, Proceed, SkipRun, Wait, decide_all
 from harebell.domain.run_states import Reason, RunState
+from harebell.executor import metrics
 from harebell.executor.claiming.claimer import ClaimResult, TicketsByKey
+from harebell.executor.claiming.labels import decide_labels
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.run_events import run_event_without_attempt, stop_request_message
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock, monotonic
-from harebell.storage.runs import claims, overlap, staging
+from harebell.storage.run_completion import labels_of
+from harebell.storage.runs import claims, label_slots, overlap, staging
 from harebell.storage.runs.overlap import OpenRunRow, Role
 
 log = structlog.get_logger()
@@ -47,6 +51,7 @@ class OverlapPlan:
 
     claimed: list[claims.ClaimKey] = field(default_factory=list)
     waiting: list[claims.ClaimKey] = field(default_factory=list)
+    waiting_for_label: list[claims.ClaimKey] = field(default_factory=list)
     skipped: list[claims.ClaimKey] = field(default_factory=list)
     roles: dict[RunKey, Role] = field(default_factory=dict)
     ends: dict[RunKey, tuple[RunState, Reason]] = field(default_factory=dict)
@@ -56,12 +61,12 @@ class OverlapPlan:
     @property
     def decided(self) -> frozenset[claims.ClaimKey]:
         """Return the keys that wait or are skipped, so that their tickets are done."""
-        return frozenset([*self.waiting, *self.skipped])
+        return frozenset([*self.waiting, *self.waiting_for_label, *self.skipped])
 
 
 @dataclass(slots=True, kw_only=True)
 class OverlapClaimer:
-    """The claim strategy for runs with an overlap policy, in one transaction."""
+    """The claim strategy for runs that need a slot, in one transaction."""
 
     pool: asyncpg.Pool
     publisher: Publisher
@@ -77,8 +82,10 @@ class OverlapClaimer:
             task = asyncio.create_task(self._publish(plan))
             self._publishing.add(task)
             task.add_done_callback(self._publishing.discard)
-        if plan.waiting or plan.ends:
-            log.info("runs not claimed", waiting=len(plan.waiting), ended=len(plan.ends))
+        metrics.LABEL_WAITS.inc(len(plan.waiting_for_label))
+        if plan.waiting or plan.waiting_for_label or plan.ends:
+            waiting = len(plan.waiting) + len(plan.waiting_for_label)
+            log.info("runs not claimed", waiting=waiting, ended=len(plan.ends))
         return claimed, plan.decided
 
     async def _publish(self, plan: OverlapPlan) -> None:
@@ -119,16 +126,25 @@ def _event(
 async def claim_with_overlap(
     connection: asyncpg.Connection, tickets: TicketsByKey, holder: str
 ) -> tuple[dict[RunKey, claims.Claim], OverlapPlan]:
-    """Lock the open runs, apply the overlap policies and write the decisions.
+    """Lock the open runs, apply the overlap policies and the labels, and write the decisions.
+
+    A run that waits for its label keeps its overlap slot.
 
     The caller commits the transaction.
     """
-    await overlap.lock(connection, {key.key.schedule_id for key in tickets})
+    schedules = {ticket.schedule_id for ticket in tickets.values() if ticket.restricts_overlap}
+    await overlap.lock(connection, schedules, labels_of(tickets.values()))
     open_runs = await overlap.lock_open_run_rows(connection, {key.key for key in tickets})
     plan = OverlapPlan()
     for schedule, candidates in _candidates(tickets, open_runs).items():
         _decide(plan, open_runs[schedule], candidates=candidates, tickets=tickets)
+    decisions = await decide_labels(connection, {key: tickets[key] for key in plan.claimed})
+    waiting = {each.key for each in decisions if each.slot.role is LabelRole.WAITING}
+    plan.waiting_for_label = [key for key in plan.claimed if key.key in waiting]
+    plan.claimed = [key for key in plan.claimed if key.key not in waiting]
     claimed = await claims.claim(connection, plan.claimed, holder) if plan.claimed else {}
+    if decisions:
+        await label_slots.save(connection, decisions)
     await overlap.mark_waiting(connection, [key.key for key in plan.waiting])
     await overlap.finish_without_attempt(connection, plan.ends)
     await staging.request_stop(connection, dict.fromkeys(plan.stops, Reason.REPLACED))
@@ -166,7 +182,8 @@ def _decide(
         match decisions[key.key.scheduled_for]:
             case Proceed(replaced):
                 plan.claimed.append(key)
-                plan.roles[key.key] = Role.RUNNING
+                if tickets[key].restricts_overlap:
+                    plan.roles[key.key] = Role.RUNNING
                 ends = _replaced_ends(rows, replaced)
             case Wait(replaced, stopped):
                 plan.waiting.append(key)

@@ -1,12 +1,15 @@
 """A claimed run: the ticket, the fencing token and the lease of one claim."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from harebell.contract.ids import RunKey
 from harebell.contract.policy import RecoveryClass
+from harebell.contract.target import Delegation, delegation_of
 from harebell.contract.ticket import Ticket
+from harebell.contract.trace import TraceContext
 
 FRESH_LEASE_AGE: Final = 2.0  # seconds; an executor renews an older lease before a start
 
@@ -25,7 +28,11 @@ class ClaimedRun:
     lease: float  # seconds
     renewed_at: float  # the time before the executor sent the claim or the renewal
     failed_probes: int = 0  # of the earlier attempts
+    checkpoint: str | None = None  # JSON of the last report of the earlier attempts
+    progress: dict[str, Any] | None = None  # the reports since the last renewal
     started_at: datetime | None = None
+    trace: TraceContext | None = None  # the context that the target receives
+    recorded_trace: str | None = None  # the traceparent of the span, if it is recorded
 
     @property
     def key(self) -> RunKey:
@@ -40,12 +47,24 @@ class ClaimedRun:
         return self.ticket.run_spec.tenant
 
     @property
+    def delegation(self) -> Delegation | None:
+        """The bounds of the delegated run, or None if its call completes the run."""
+        return delegation_of(self.ticket.run_spec.target)
+
+    @property
     def lease_ends(self) -> float:
         return self.renewed_at + self.lease
 
     def start(self, now: datetime) -> None:
         """Record the start of the attempt."""
         self.started_at = now
+
+    def report(self, fields: Mapping[str, Any]) -> None:
+        """Add a report of the attempt, which travels with the next renewal of the lease.
+
+        The thread of a task may call the method.
+        """
+        self.progress = {**(self.progress or {}), **fields}
 
     def is_fresh(self, time: float) -> bool:
         """Return whether the run may start at `time` without a renewal of its lease."""

@@ -68,6 +68,7 @@ def completion_of(
             run.started_at,
             now,
             reason=outcome.reason,
+            trace=run.recorded_trace,
         )
     state, reason, retry_at = (
         (RunState.SUCCEEDED, None, None) if decision is None else state_after(decision)
@@ -90,6 +91,7 @@ def completion_of(
         result=outcome.result if isinstance(outcome, Success) else None,
         healthy=is_healthy(outcome, run.ticket.run_spec.timeout),
         is_failed_probe=is_failed_probe(run, outcome, is_probe=is_probe),
+        trace=run.recorded_trace,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from harebell.contract.ids import RunKey
 from harebell.contract.ticket import Ticket
+from harebell.domain.fencing_token import seq_of
 from harebell.executor.model.claimed_run import ClaimedRun
 
 MAX_PROBES: Final = 1_000  # remembered tickets of a lane; a forgotten probe is a usual attempt
@@ -28,11 +29,11 @@ class Probes:
     def remove(self, run: ClaimedRun) -> bool:
         """Return whether the run was claimed by the ticket of a probe, and forget the ticket.
 
-        The fencing token of a claim is the `seq` of its ticket plus 1.
+        The fencing token of a claim contains the `seq` of its ticket plus 1.
         """
         if not self._tickets:  # the usual case, without a hash of the run
             return False
-        identity = run.key, run.token - 1
+        identity = run.key, seq_of(run.token) - 1
         is_probe = identity in self._tickets
         self._tickets.pop(identity, None)
         return is_probe

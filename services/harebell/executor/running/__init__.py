@@ -1,12 +1,16 @@
-"""The execution of claimed runs: leases, starts, stop requests and rate limits.
+"""The execution of claimed runs: leases, starts, stop requests, rate limits and blackouts.
 
 * claimed_runs      the registry of the runs that this executor has claimed
 * starter           the start of each run at its due time, within the slots of its lane
+* attempt_spans     the span of an attempt
 * timers            timers that wake a lane
 * start_guard       blocking work between two starts
 * target_bulkhead   the share of the slots that one target may use
 * tenant_bulkhead   the share of the slots that one tenant may use, and its quota
 * leases            renewals of leases, and the control queue
+* delegations       leases that belong to workers
+* delays            the new rows and tickets of runs that must start later
 * rate_limiter      reservations and admissions of rate limited runs
+* blackouts         runs that wait for the end of a blackout
 * stop_requests     cancellation of runs on request
 """

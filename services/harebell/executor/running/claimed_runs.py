@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from harebell.contract.ids import RunKey
 from harebell.contract.ticket import Ticket
+from harebell.domain.fencing_token import seq_of
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun
 
@@ -30,7 +31,7 @@ class ClaimedRuns:
         RabbitMQ may deliver a work batch again after its runs were claimed.
         """
         run = self._runs.get(ticket.run_key)
-        return run is not None and run.token > ticket.seq
+        return run is not None and seq_of(run.token) > ticket.seq
 
     def is_current(self, run: ClaimedRun) -> bool:
         """Return whether this claim of the run is still the registered one."""

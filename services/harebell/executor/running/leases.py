@@ -1,10 +1,10 @@
 """Lease renewals, and the control queue that shows that this executor is alive."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 import structlog
@@ -15,14 +15,18 @@ from harebell.contract.control import StopRequest
 from harebell.contract.errors import Transient
 from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import decode_model, list_adapter
+from harebell.domain.progress import ProgressEventLimit
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.stop_requests import StopRequestHandler
+from harebell.messaging.event_publisher import publish_events
 from harebell.messaging.exclusive_consumer import ExclusiveQueue, consume_exclusively
+from harebell.messaging.publisher import Publisher
+from harebell.messaging.run_events import progress_event
 from harebell.messaging.topology.bus import executor_control_key, executor_control_queue
-from harebell.runtime.clock import monotonic
+from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.runs import claims
 
@@ -57,6 +61,9 @@ class LeaseKeeper:
     claimed_runs: ClaimedRuns
     start_guard: StartGuard
     stop_requests: StopRequestHandler
+    publisher: Publisher
+    clock: Clock
+    event_limit: ProgressEventLimit = field(default_factory=ProgressEventLimit)
     alive_since: float = inf
     _next_renewal: _StartRenewal = field(default_factory=_StartRenewal)
     _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -92,15 +99,38 @@ class LeaseKeeper:
             return
         sent_at = monotonic()
         held = [claims.Claim(run.key, run.token, run.attempt, run.started_at) for run in runs]
+        reports = {run.key: run.progress for run in runs if run.progress is not None}
         with translate_db_errors():
-            renewed = await claims.renew(self.pool, held)
+            renewed = await claims.renew(self.pool, held, reports)
         metrics.SQL_ROWS.labels("renew").observe(len(held))
         for run in runs:
             if run.key in renewed:
                 run.renewed_at = sent_at
+                if run.key in reports and run.progress is reports[run.key]:
+                    run.progress = None  # otherwise a later report is still to be stored
+        if reports:
+            await self._publish_progress([run for run in runs if run.key in renewed], reports)
         reasons = {key: reason for key, reason in renewed.items() if reason is not None}
         if reasons:
             await self.stop_requests.apply(reasons)
+
+    async def save_progress(self, run: ClaimedRun) -> None:
+        """Store the last reports of a failed attempt, whose next attempt needs the checkpoint."""
+        try:
+            await self.renew([run])
+        except Transient as error:
+            log.warning("progress not stored", run=str(run.key), reason=error.reason)
+
+    async def _publish_progress(
+        self, runs: Sequence[ClaimedRun], reports: Mapping[RunKey, Mapping[str, Any]]
+    ) -> None:
+        now, at = monotonic(), self.clock.now()
+        events = [
+            progress_event(run.tenant, run.key, reports[run.key], at=at)
+            for run in runs
+            if run.key in reports and self.event_limit.admits(run.tenant, run.key, now)
+        ]
+        await publish_events(self.publisher, events)
 
     async def check_stop_requests(self, keys: Sequence[RunKey]) -> None:
         """Renew the leases of these runs, which returns their stop requests.

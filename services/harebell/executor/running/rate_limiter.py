@@ -16,7 +16,6 @@ from harebell.contract.errors import Transient
 from harebell.contract.ids import RunKey
 from harebell.contract.policy import RateLimit
 from harebell.contract.ticket import Ticket
-from harebell.contract.types import ceil_ms
 from harebell.domain.rate_limit import (
     RateLimitDecision,
     RateLimitState,
@@ -25,12 +24,12 @@ from harebell.domain.rate_limit import (
     reserve,
     start_slack,
 )
+from harebell.domain.run_states import Reason
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.claimed_runs import ClaimedRuns
+from harebell.executor.running.delays import delay_and_publish
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.ticket_batches import TicketHeader
-from harebell.messaging.topology.delay_queues import LONGEST_DELAY, Tier, route
 from harebell.runtime.clock import Clock, monotonic
 from harebell.runtime.micro_batcher import MicroBatcher
 from harebell.runtime.retries import backoff_delay
@@ -130,17 +129,13 @@ async def _decide_and_publish(
     """
     decisions = await _decide(transaction.connection, requests, rule)
     delayed = [
-        (ticket, _delayed_run(ticket, seq, decision.at, now=transaction.now()))
+        (ticket, seq, decision.at)
         for (ticket, seq), decision in zip(requests, decisions, strict=True)
         if not decision.is_allowed
     ]
     if delayed:
-        moved = await rate_limits.delay_runs(transaction.connection, [run for _, run in delayed])
+        moved = await delay_and_publish(transaction, delayed, Reason.RATE_LIMITED)
         metrics.RATE_LIMITED_RUNS.inc(len(moved))
-        staged = [(t, run) for t, run in delayed if run.key in moved and not run.is_cold]
-        await transaction.publish(
-            TicketHeader.of(_new_ticket(ticket, run, moved[run.key])) for ticket, run in staged
-        )
     return {
         (ticket.run_key, seq): decision
         for (ticket, seq), decision in zip(requests, decisions, strict=True)
@@ -167,15 +162,3 @@ async def _decide(
         connection, {key: (states[key], at) for key, at in expires_at.items()}
     )
     return decisions
-
-
-def _delayed_run(
-    ticket: Ticket, seq: int, at: datetime, *, now: datetime
-) -> rate_limits.DelayedRun:
-    is_cold = route(at, now, horizon=LONGEST_DELAY).tier is Tier.COLD
-    return rate_limits.DelayedRun(key=ticket.run_key, seq=seq, next_attempt_at=at, is_cold=is_cold)
-
-
-def _new_ticket(ticket: Ticket, delayed: rate_limits.DelayedRun, seq: int) -> Ticket:
-    changes = {"seq": seq, "due_at": ceil_ms(delayed.next_attempt_at), "reserved": True}
-    return ticket.model_copy(update=changes)

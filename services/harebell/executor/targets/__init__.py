@@ -7,6 +7,7 @@
 * attempt         the context and the outcome of an attempt
 * http            the HTTP target
 * tenant_tls      the CA and the client certificate of a tenant
+* client_spans    the spans of HTTP requests and AMQP messages
 * http_request    rules for the request and its redirects
 * http_response   rules for the response and for failed connections
 * amqp            the AMQP target

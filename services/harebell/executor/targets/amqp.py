@@ -24,12 +24,17 @@ from harebell.contract.errors import (
     Unroutable,
 )
 from harebell.contract.target import AmqpMessage
+from harebell.contract.target_headers import RunRef, TypedHeader
+from harebell.contract.types import MILLISECOND
 from harebell.domain.retry import Failure
 from harebell.executor.targets.attempt import AttemptContext, Success, TargetOutcome, excerpt
+from harebell.executor.targets.client_spans import start_send
 
 PROBE_CONNECTIONS: Final = 4
 MAX_PROBE_SECONDS: Final = 5.0  # for which one message may occupy a probe connection
 MAX_VERIFIED_ROUTES: Final = 10_000  # the oldest route is dropped first
+_HALF_MS: Final = 0.5
+_MS_PER_SECOND: Final = 1_000
 
 AmqpRoute: TypeAlias = tuple[str, str]  # exchange and routing key; permissions depend on both
 
@@ -66,13 +71,21 @@ class AmqpTargets:
         """
         route = (message.exchange, message.routing_key)
         publish = self._publish_shared if route in self._verified else self._publish_probe
+        span = start_send(message, attempt)
+        if span is not None:
+            attempt = attempt._replace(trace=span.context)
         try:
             await publish(route, _envelope(message, attempt), seconds)
         except HarebellError as error:
+            if span is not None:
+                span.fail(error.code)
             self._verified.pop(route, None)
             return Failure(
                 error.code, excerpt(error.reason), retryable=not isinstance(error, Rejected)
             )
+        finally:
+            if span is not None:
+                span.end()
         self._verified[route] = None
         if len(self._verified) > MAX_VERIFIED_ROUTES:
             del self._verified[next(iter(self._verified))]
@@ -118,15 +131,48 @@ async def open_amqp(
 def _envelope(message: AmqpMessage, attempt: AttemptContext) -> Message:
     body = message.body() or b""
     signature = {} if attempt.signer is None else attempt.signer.headers(body)
+    run_id = attempt.ticket.run_id
+    correlation_id = message.correlation_id
     return Message(
         body,
         headers={
-            **cast("FieldTable", message.headers),  # resolved secrets
+            **_own_headers(message, run_id),
             **attempt.headers(),
             **signature,
         },
         content_type=message.content_type(),
+        content_encoding=message.content_encoding,
         delivery_mode=DeliveryMode.PERSISTENT,
-        message_id=attempt.ticket.run_id,
-        app_id=APP_ID,
+        priority=message.priority,
+        correlation_id=run_id if isinstance(correlation_id, RunRef) else correlation_id,
+        reply_to=message.reply_to,
+        expiration=_expiration(message),
+        message_id=message.message_id or run_id,
+        timestamp=message.timestamp,
+        type=message.type,
+        app_id=message.app_id or (None if message.is_bare else APP_ID),
     )
+
+
+def _expiration(message: AmqpMessage) -> float | None:
+    """Return the expiration in seconds, for aio-pika."""
+    if message.expiration is None:
+        return None
+    # aio-pika truncates the product of a float, so half a millisecond keeps the last one.
+    return (message.expiration // MILLISECOND + _HALF_MS) / _MS_PER_SECOND
+
+
+def _own_headers(message: AmqpMessage, run_id: str) -> "FieldTable":
+    """Return the headers of the user, with resolved secrets and the id of the run."""
+    headers = {name: _header(value, run_id) for name, value in message.headers.items()}
+    return cast("FieldTable", headers)
+
+
+def _header(value: object, run_id: str) -> object:
+    match value:
+        case RunRef():
+            return run_id
+        case TypedHeader():
+            return value.value
+        case _:
+            return value

@@ -1,5 +1,6 @@
 """The context of an attempt, which its target receives, and the outcome of the attempt."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -8,7 +9,9 @@ import orjson
 
 from harebell.contract.amqp_names import (
     ATTEMPT,
+    CHECKPOINT,
     FENCING_TOKEN,
+    HEARTBEAT,
     IDEMPOTENCY_KEY,
     REPLAY,
     RUN_ID,
@@ -16,7 +19,10 @@ from harebell.contract.amqp_names import (
     SCHEDULED_FOR,
     TENANT,
 )
+from harebell.contract.progress import ascii_json
+from harebell.contract.target import delegation_of
 from harebell.contract.ticket import Ticket
+from harebell.contract.trace import TraceContext
 from harebell.contract.types import instant_text
 from harebell.domain.retry import Failure
 from harebell.domain.webhook_signature import MessageSigner
@@ -28,6 +34,8 @@ class AttemptContext(NamedTuple):
     """One attempt of a run. `number` counts from 1, and `token` is the fencing token.
 
     `signer` signs each message of the attempt, and is None for a run without signing keys.
+    `trace` is the context that the target continues, or None without a trace.
+    `checkpoint` is JSON of the earlier attempts, and `report` takes the progress of this attempt.
     The class is a tuple because each attempt creates one (decision 19).
     """
 
@@ -36,6 +44,9 @@ class AttemptContext(NamedTuple):
     token: int
     started_at: datetime
     signer: MessageSigner | None = None
+    trace: TraceContext | None = None
+    checkpoint: str | None = None
+    report: Callable[[Mapping[str, Any]], None] | None = None
 
     def headers(self) -> dict[str, str]:
         """Return the headers that HTTP requests and AMQP messages carry, without a signature.
@@ -55,7 +66,11 @@ class AttemptContext(NamedTuple):
         }
         if self.ticket.replay_number:
             headers[REPLAY] = str(self.ticket.replay_number)
-        return headers
+        if (delegation := delegation_of(self.ticket.run_spec.target)) is not None:
+            headers[HEARTBEAT] = f"{delegation.heartbeat.total_seconds():g}"
+        if self.checkpoint is not None:
+            headers[CHECKPOINT] = ascii_json(orjson.loads(self.checkpoint))
+        return headers if self.trace is None else headers | self.trace.headers()
 
 
 class Success(NamedTuple):
@@ -70,6 +85,13 @@ class Stopped:
     """An attempt that a stop request has cancelled."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """An attempt whose call was accepted and whose run a worker completes."""
+
+    status: int | None = None  # of HTTP
 
 
 TargetOutcome: TypeAlias = Success | Failure

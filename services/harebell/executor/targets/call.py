@@ -3,15 +3,29 @@
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, assert_never
 
 import structlog
 
 from harebell.contract.errors import SecretMissing, SigningKeyInvalid
-from harebell.contract.target import AmqpTarget, HttpTarget, Target, TaskTarget
+from harebell.contract.target import (
+    AmqpTarget,
+    HttpTarget,
+    Target,
+    TaskTarget,
+    delegation_of,
+)
 from harebell.domain.retry import TIMEOUT, Failure
 from harebell.executor.targets.amqp import AmqpTargets
-from harebell.executor.targets.attempt import AttemptContext, TargetOutcome, error_text, excerpt
+from harebell.executor.targets.attempt import (
+    AttemptContext,
+    Delegated,
+    Success,
+    TargetOutcome,
+    error_text,
+    excerpt,
+)
 from harebell.executor.targets.call_signer import CallSigner
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.secret_values import SecretResolver
@@ -33,8 +47,10 @@ class Targets:
 
 async def call_target(
     target: Target, attempt: AttemptContext, targets: Targets, *, seconds: float
-) -> TargetOutcome:
+) -> TargetOutcome | Delegated:
     """Call the target once, for at most `seconds`.
+
+    Return `Delegated` if the target accepted a run that a worker completes.
 
     Raise only `CancelledError`. Each other error is a failed attempt, so that the run ends.
     Without one of its signing keys, the attempt fails and sends nothing.
@@ -54,7 +70,19 @@ async def call_target(
         # A traceback may quote a secret, so the log of a call with secrets contains no traceback.
         log.exception("target call failed", run=attempt.ticket.run_id, exc_info=mask is None)
         outcome = Failure("target_error", error_text(error))
+    if isinstance(outcome, Success) and is_accepted(target, outcome):
+        return Delegated(outcome.status)
     return outcome if mask is None else mask.apply(outcome)
+
+
+def is_accepted(target: Target, outcome: Success) -> bool:
+    """Return whether the successful call delegates the run to a worker.
+
+    Another status than 202 completes the run, because the target has done the work itself.
+    """
+    if delegation_of(target) is None:
+        return False
+    return outcome.status is None or outcome.status == HTTPStatus.ACCEPTED
 
 
 def _call(

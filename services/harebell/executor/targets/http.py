@@ -29,6 +29,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from harebell.contract.errors import NotAllowed, PrivateAddress, Rejected, SecretMissing
 from harebell.contract.target import HttpCall
+from harebell.contract.trace import TraceContext
 from harebell.domain.retry import Failure
 from harebell.domain.target_check import check_address, check_request_url
 from harebell.domain.tenant_policy import PolicySource, TenantPolicy
@@ -40,11 +41,13 @@ from harebell.executor.targets.attempt import (
     error_text,
     excerpt,
 )
+from harebell.executor.targets.client_spans import describe_response, start_request
 from harebell.executor.targets.http_request import HttpRequest, redirect_of, request_of
 from harebell.executor.targets.http_response import failure_of, outcome_of
 from harebell.executor.targets.policy_guard import refused
 from harebell.executor.targets.tenant_tls import TlsContexts
 from harebell.runtime.secret_files import SecretFiles
+from harebell.runtime.spans import ActiveSpan
 
 MAX_CONNECTIONS: Final = 128
 MAX_REDIRECTS: Final = 5
@@ -121,6 +124,7 @@ class HttpTargets:
             return await self._exchange(
                 request_of(call, attempt),
                 check.policy,
+                trace=attempt.trace,
                 follow=call.follow_redirects,
                 context=None if tls is None else self._tls.of(tenant, tls),
             )
@@ -142,29 +146,56 @@ class HttpTargets:
         request: HttpRequest,
         policy: TenantPolicy,
         *,
+        trace: TraceContext | None,
         follow: bool,
         context: ssl.SSLContext | None,
     ) -> TargetOutcome:
-        for _ in range(1 + MAX_REDIRECTS):
+        for redirects in range(1 + MAX_REDIRECTS):
             check_request_url(request.url, policy, self._egress)
-            async with self._session.request(
-                request.method,
-                request.url,
-                headers=request.all_headers(),
-                data=request.body,
-                allow_redirects=False,
-                proxy=self._proxy,
-                ssl=True if context is None else context,
-            ) as response:
-                location = response.headers.get("Location") if follow else None
-                next_request = redirect_of(request, response.status, location)
-                if next_request is None:
-                    return outcome_of(
-                        response.status, response.headers, await _body_excerpt(response)
-                    )
-            request = next_request
+            span = start_request(request, trace, redirects)
+            try:
+                result = await self._send(request, span, follow=follow, context=context)
+            except BaseException as error:
+                if span is not None:
+                    span.fail(type(error).__name__)
+                raise
+            finally:
+                if span is not None:
+                    span.end()
+            if not isinstance(result, HttpRequest):
+                return result
+            request = result
         reason = f"The target sent more than {MAX_REDIRECTS} redirects."
         return Failure("too_many_redirects", reason, retryable=False)
+
+    async def _send(
+        self,
+        request: HttpRequest,
+        span: ActiveSpan | None,
+        *,
+        follow: bool,
+        context: ssl.SSLContext | None,
+    ) -> TargetOutcome | HttpRequest:
+        """Send one request. Return the outcome of its response, or the redirected request."""
+        headers = request.all_headers()
+        if span is not None:
+            headers.update(span.context.headers())
+        async with self._session.request(
+            request.method,
+            request.url,
+            headers=headers,
+            data=request.body,
+            allow_redirects=False,
+            proxy=self._proxy,
+            ssl=True if context is None else context,
+        ) as response:
+            if span is not None:
+                describe_response(span, response.status)
+            location = response.headers.get("Location") if follow else None
+            next_request = redirect_of(request, response.status, location)
+            if next_request is not None:
+                return next_request
+            return outcome_of(response.status, response.headers, await _body_excerpt(response))
 
 
 @dataclass(slots=True)

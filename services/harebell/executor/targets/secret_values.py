@@ -26,6 +26,7 @@ from harebell.contract.target import (
     TaskTarget,
     UserInfo,
 )
+from harebell.contract.target_headers import RunRef
 from harebell.domain.retry import Failure
 from harebell.domain.webhook_signature import HMAC_PREFIX, PRIVATE_PREFIX
 from harebell.executor.targets.attempt import MAX_EXCERPT, Success, TargetOutcome, excerpt
@@ -152,7 +153,7 @@ class SecretResolver:
         for name, value in headers.items():
             if isinstance(value, SecretRef):
                 resolved[name] = self._text(value, tenant, masked)
-            elif is_secret_header(name):
+            elif is_secret_header(name) and not isinstance(value, RunRef):
                 _mask_literal(str(value), masked)
         return {**headers, **resolved} if resolved else headers
 

@@ -5,12 +5,16 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, TypeAlias
 
+import orjson
 import structlog
 
+from harebell.client.cancellation import is_being_cancelled
 from harebell.contract.target import TaskCall
 from harebell.contract.types import MAX_DURATION
 from harebell.domain.retry import Failure
@@ -23,6 +27,7 @@ from harebell.executor.targets.attempt import (
     json_excerpt,
 )
 from harebell.executor.tasks import Permanent, RetryLater, TaskContext
+from harebell.runtime import spans
 from harebell.runtime.clock import monotonic
 
 ENTRY_POINT_GROUP: Final = "harebell.tasks"
@@ -135,7 +140,7 @@ class TaskTargets:
         try:
             return Success(result=json_excerpt(await self._result(task, arguments)))
         except asyncio.CancelledError as error:
-            if (current := asyncio.current_task()) is not None and current.cancelling():
+            if is_being_cancelled():
                 raise
             return Failure("task_failed", error_text(error))  # the task itself raised the error
         except Permanent as error:
@@ -150,7 +155,10 @@ class TaskTargets:
         if task.is_async:
             return await task.function(*arguments)
         loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(self._pool, _run, task.function, arguments)
+        run = partial(_run, task.function, arguments)
+        if spans.current() is not None:  # the thread needs the current span of the attempt
+            run = partial(copy_context().run, run)
+        result = await loop.run_in_executor(self._pool, run)
         # A synchronous wrapper of an async function has only returned the coroutine.
         return await result if inspect.isawaitable(result) else result
 
@@ -171,4 +179,8 @@ def _context(attempt: AttemptContext, seconds: float) -> TaskContext:
         deadline=monotonic() + seconds,
         replay_number=attempt.ticket.replay_number,
         tenant=attempt.ticket.run_spec.tenant,
+        traceparent=None if attempt.trace is None else attempt.trace.traceparent,
+        tracestate=None if attempt.trace is None else attempt.trace.tracestate,
+        checkpoint=None if attempt.checkpoint is None else orjson.loads(attempt.checkpoint),
+        report=attempt.report,
     )

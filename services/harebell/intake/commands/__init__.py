@@ -6,6 +6,8 @@
 * rules            rules of each command besides its types (pure)
 * definition       rules of definitions and patches besides their types (pure)
 * quotas           the quotas of changes per second and of backfills (pure)
+* tenant_queues    the tenants whose intake queues may exist
 * window           the bytes of each tenant that the ticker has not applied yet
+* command_span     the span of a command message
 * publish          the messages that intake publishes
 """

@@ -16,6 +16,7 @@ from harebell.contract.errors import InvalidInput, NotAllowed, Rejected
 from harebell.contract.json_codec import decode
 from harebell.contract.message import parse, quoted
 from harebell.contract.responses import ErrorDetail, ErrorResponse, error_response
+from harebell.contract.trace import TraceContext
 from harebell.contract.types import Json
 from harebell.domain.sender import UNKNOWN_TENANT, Sender, parse_routing_key
 from harebell.intake.commands.quotas import MessageQuotas
@@ -40,6 +41,7 @@ class IncomingRequest:
     correlation_id: str | None = None
     sender: Sender | None = None  # null if no gate has checked the message
     type: str | None = None
+    trace: TraceContext | None = None  # of the publisher, or of the span of the command
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,8 @@ def check_steps(
         accepted_at=accepted_at,
         reply_to=request.reply_to,
         correlation_id=request.correlation_id,
+        traceparent=None if request.trace is None else request.trace.traceparent,
+        tracestate=None if request.trace is None else request.trace.tracestate,
         single=single,
         items=items,
     )

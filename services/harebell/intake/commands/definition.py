@@ -12,6 +12,7 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted, to_invalid_input
 from harebell.contract.schedule import Definition
 from harebell.contract.target import Target, TaskTarget
+from harebell.domain.calendar_check import check_calendars, check_pinned
 from harebell.domain.literal_secrets import check_literals, check_secrets
 from harebell.domain.target_check import check_pool, check_priority, check_target
 from harebell.domain.tenant_policy import LiteralSecrets, PolicySource, TenantPolicies
@@ -51,6 +52,8 @@ def check_definition(
     """Raise `Rejected` with the field of the first rule that the definition breaks."""
     policy = target_policy.policies.current.of(tenant)
     check_when(definition.when, schedule_id, now=accepted_at)
+    check_calendars(definition.calendars, definition.when)
+    check_pinned(definition.pinned_calendars)
     check_priority(definition.priority, policy)
     check_pool(definition.pool, policy)
     check_target_of(definition.target, tenant, target_policy)
@@ -112,6 +115,7 @@ def _check_name(name: str, value: object) -> None:
     if name not in _FIELDS:
         reason = f"The field {quoted(name)} is unknown."
         raise InvalidInput(reason, field=field, code="unknown_field")
+    check_pinned(name == "pinned_calendars", field)
     if name == "key":
         reason = "A patch must not change the key, because the schedule id is derived from the key."
         raise InvalidInput(reason, field=field, code="immutable_field")

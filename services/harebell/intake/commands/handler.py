@@ -1,6 +1,7 @@
 """The handler of `harebell.intake`: a batch of messages is checked, published, acknowledged."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -11,15 +12,20 @@ from pamqp.common import FieldValue
 from harebell.contract import amqp_names
 from harebell.contract.commands import COMMANDS
 from harebell.contract.errors import Rejected
+from harebell.contract.trace import read_trace
 from harebell.domain.sender import Sender
+from harebell.domain.usage_counts import PUTS, UsageCounts, UsageKey
 from harebell.intake.commands.check import (
     CheckResult,
     IncomingRequest,
     check_steps,
     too_expensive,
 )
+from harebell.intake.commands.command_span import end_command, start_command, with_span
 from harebell.intake.commands.publish import (
+    accepted_batch_message,
     accepted_commands_message,
+    grants_credits,
     is_for_ticker,
     rejection_events,
     rejection_reply,
@@ -29,7 +35,7 @@ from harebell.intake.commands.window import TenantWindows
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.credits import credit_headers
 from harebell.messaging.fair_worker import size_of
-from harebell.messaging.publisher import Publisher
+from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.replies import send_reply
 from harebell.messaging.sender_check import SenderCheck, stable_message_id
@@ -39,6 +45,8 @@ from harebell.runtime.clock import Clock, thread_cpu
 
 MAX_CHECK_CPU: Final = 1.0  # seconds of CPU time for one message
 MAX_UNINTERRUPTED_CPU: Final = 0.01  # seconds of CPU time before another task may run
+
+CHANGE_VERBS: Final = frozenset({"schedule.put", "schedule.patch"})
 
 log = structlog.get_logger()
 
@@ -56,9 +64,11 @@ class CommandHandler:
         rejection_events: RejectionEvents,
         windows: TenantWindows | None = None,
         credit_queue: str = "",
+        usage: UsageCounts | None = None,
         cpu: Callable[[], float] = thread_cpu,
     ) -> None:
         self._windows = windows
+        self._usage = usage or UsageCounts()
         self._credit_queue = credit_queue
         self._publisher = publisher
         self._cpu = cpu
@@ -67,6 +77,8 @@ class CommandHandler:
         self._sender_check = sender_check
         self._rejection_events = rejection_events
         self._accepted_at: datetime | None = None
+        self._measured_at = 0.0  # CPU seconds of the thread
+        self._uninterrupted = 0.0  # CPU seconds since another task could run
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Check and publish a batch, and return the outcome of each delivery.
@@ -75,6 +87,7 @@ class CommandHandler:
         The receivers recognise a repeated request by its id.
         """
         accepted_at = self._next_accepted_at()
+        self._measured_at, self._uninterrupted = self._cpu(), 0.0
         results = [await self._admit(delivery, accepted_at) for delivery in deliveries]
         checked = [
             (delivery, result)
@@ -82,15 +95,7 @@ class CommandHandler:
             if isinstance(result, CheckResult)
         ]
         messages = [(stable_message_id(delivery), result) for delivery, result in checked]
-        outgoing = [
-            accepted_commands_message(
-                result.accepted,
-                message_id=stable_message_id(delivery),
-                headers=self._credit_headers(delivery, result),
-            )
-            for delivery, result in checked
-            if not result.is_rejected
-        ]
+        outgoing = self._outgoing(checked)
         await failpoint.reach("intake.before_publish")
         await self._publisher.publish_all(outgoing)
         await failpoint.reach("intake.after_publish")
@@ -104,6 +109,7 @@ class CommandHandler:
         )
         for _, result in messages:
             _record(result)
+            count_usage(self._usage, result)
         return [_outcome(result) for result in results]
 
     async def _admit(self, delivery: Delivery, accepted_at: datetime) -> CheckResult | Rejected:
@@ -112,37 +118,80 @@ class CommandHandler:
             sender = self._sender_check.sender_of(delivery, amqp_names.COMMANDS)
         except Rejected as error:
             return error
-        return await self._check(read_request(delivery, sender), accepted_at)
+        request = read_request(delivery, sender)
+        span = start_command(request)
+        if span is None:
+            return await self._check(request, accepted_at)
+        result = await self._check(with_span(request, span), accepted_at)
+        end_command(span, result)
+        return result
 
-    def _credit_headers(self, delivery: Delivery, result: CheckResult) -> Mapping[str, FieldValue]:
-        """Count the message in the window of its tenant, which a credit of the ticker opens."""
-        if self._windows is None or not is_for_ticker(result.accepted):
-            return {}
-        number = self._windows.reserve(delivery.queue, size_of(delivery))
-        if number is None:
-            return {}
-        return credit_headers(self._credit_queue, number, tenant=result.accepted.tenant)
+    def _outgoing(
+        self, checked: Sequence[tuple[Delivery, CheckResult]]
+    ) -> Sequence[OutgoingMessage]:
+        """Return the messages with the accepted commands, one per queue for the ticker.
+
+        The commands of one queue keep their order. Commands of different queues have no order.
+        A report or a command about dead letters is a message of its own.
+        """
+        by_queue: dict[str, list[tuple[Delivery, CheckResult]]] = defaultdict(list)
+        outgoing = []
+        for delivery, result in checked:
+            if result.is_rejected:
+                continue
+            if is_for_ticker(result.accepted):
+                by_queue[delivery.queue].append((delivery, result))
+            else:
+                outgoing.append(self._message(delivery.queue, [(delivery, result)]))
+        outgoing += [self._message(queue, group) for queue, group in by_queue.items()]
+        return outgoing
+
+    def _message(
+        self, queue: str, group: Sequence[tuple[Delivery, CheckResult]]
+    ) -> OutgoingMessage:
+        message_ids = [stable_message_id(delivery) for delivery, _ in group]
+        commands = [result.accepted for _, result in group]
+        size = sum(size_of(delivery) for delivery, _ in group)
+        headers: Mapping[str, FieldValue] = {}
+        if grants_credits(commands[0]):
+            headers = self._credit_headers(queue, size, tenant=commands[0].tenant)
+        if len(group) == 1:
+            return accepted_commands_message(
+                commands[0], message_id=message_ids[0], headers=headers
+            )
+        return accepted_batch_message(commands, message_ids=message_ids, headers=headers)
+
+    def _credit_headers(self, queue: str, size: int, *, tenant: str) -> Mapping[str, FieldValue]:
+        """Count the commands in the window of their tenant, which a credit opens."""
+        number = None if self._windows is None else self._windows.reserve(queue, size)
+        return {} if number is None else credit_headers(self._credit_queue, number, tenant=tenant)
 
     async def _check(self, request: IncomingRequest, accepted_at: datetime) -> CheckResult:
-        """Check a message within its bound of CPU time, and let other tasks run in between.
+        """Check a message within its bound of CPU time."""
+        steps = check_steps(request, accepted_at=accepted_at, policy=self._policy)
+        spent = 0.0
+        try:
+            while True:
+                next(steps)
+                spent += await self._spend()
+                if spent > MAX_CHECK_CPU:
+                    steps.throw(too_expensive(MAX_CHECK_CPU))
+        except StopIteration as end:
+            result: CheckResult = end.value
+            return result
+
+    async def _spend(self) -> float:
+        """Return the CPU seconds since the last call, and let other tasks run now and then.
 
         Consumers answer heartbeats and other tenants' messages arrive between two steps.
         """
-        steps = check_steps(request, accepted_at=accepted_at, policy=self._policy)
-        spent, started = 0.0, self._cpu()
-        while True:
-            uninterrupted = self._cpu() - started
-            try:
-                if spent + uninterrupted > MAX_CHECK_CPU:
-                    steps.throw(too_expensive(MAX_CHECK_CPU))
-                next(steps)
-            except StopIteration as end:
-                await asyncio.sleep(0)
-                result: CheckResult = end.value
-                return result
-            if uninterrupted > MAX_UNINTERRUPTED_CPU:
-                await asyncio.sleep(0)
-                spent, started = spent + uninterrupted, self._cpu()
+        now = self._cpu()
+        spent, self._measured_at = now - self._measured_at, now
+        self._uninterrupted += spent
+        if self._uninterrupted > MAX_UNINTERRUPTED_CPU:
+            await asyncio.sleep(0)
+            self._measured_at, self._uninterrupted = self._cpu(), 0.0
+        return spent
 
     def _next_accepted_at(self) -> datetime:
         """Return the time of the clock, but never a time before the previous one.
@@ -176,12 +225,25 @@ def read_request(delivery: Delivery, sender: Sender) -> IncomingRequest:
         correlation_id=message.correlation_id,
         sender=sender,
         type=message.type,
+        trace=read_trace(message.headers),
     )
 
 
 def _outcome(result: CheckResult | Rejected) -> Outcome:
     error = None if isinstance(result, Rejected) else result.not_json_error
     return DONE if error is None else DeadLettered(error.code, error.reason)
+
+
+def count_usage(usage: UsageCounts, result: CheckResult) -> None:
+    """Count the accepted changes of schedules, and the rejections by the tenant policy."""
+    accepted = result.accepted
+    if accepted.verb in CHANGE_VERBS:
+        number = len(accepted.items) - len(result.rejections)
+        usage.add(UsageKey(accepted.tenant, PUTS), number)
+    for rejection in result.rejections:
+        error = rejection.response.error
+        if error.rule is not None:
+            usage.add(UsageKey(accepted.tenant, error.rule, error.code))
 
 
 def _record(result: CheckResult) -> None:

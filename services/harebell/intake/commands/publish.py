@@ -1,19 +1,20 @@
 """The messages that intake publishes: accepted commands, and replies and events of rejections."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pamqp.common import FieldValue
 
-from harebell.contract.accepted_commands import AcceptedCommands
+from harebell.contract.accepted_commands import ACCEPTED_BATCH, AcceptedCommands
 from harebell.contract.amqp_names import (
     CHANGES,
     CHANGES_BREAKER,
     CHANGES_DLQ,
+    CHANGES_REPORT,
     CHANGES_SCHEDULE,
     message_type,
 )
 from harebell.contract.breakers import BREAKER_COMMANDS
-from harebell.contract.commands import DEAD_LETTER_COMMANDS
+from harebell.contract.commands import DEAD_LETTER_COMMANDS, REPORT_COMMANDS
 from harebell.contract.events import ScheduleEventData, make_event
 from harebell.contract.json_codec import encode, encode_all
 from harebell.intake.commands.check import CheckResult, RejectedItem
@@ -28,6 +29,14 @@ def is_for_ticker(commands: AcceptedCommands) -> bool:
     return _changes_key(commands.verb) == CHANGES_SCHEDULE
 
 
+def grants_credits(commands: AcceptedCommands) -> bool:
+    """Return whether the service that applies the commands grants credits to intake.
+
+    Only operators give commands about breakers.
+    """
+    return _changes_key(commands.verb) != CHANGES_BREAKER
+
+
 def accepted_commands_message(
     commands: AcceptedCommands, *, message_id: str, headers: Mapping[str, FieldValue] | None = None
 ) -> OutgoingMessage:
@@ -40,6 +49,26 @@ def accepted_commands_message(
         message_id=message_id,
         correlation_id=commands.correlation_id,
         headers=headers or {},
+    )
+
+
+def accepted_batch_message(
+    commands: Sequence[AcceptedCommands],
+    *,
+    message_ids: Sequence[str],
+    headers: Mapping[str, FieldValue],
+) -> OutgoingMessage:
+    """Return one message to the ticker with the commands of several messages, in their order.
+
+    A repeat of the same messages has the same message id.
+    """
+    return OutgoingMessage(
+        exchange=CHANGES,
+        routing_key=CHANGES_SCHEDULE,
+        body=encode_all(commands),
+        type=ACCEPTED_BATCH,
+        message_id=digest(*(each.encode() for each in message_ids)),
+        headers=headers,
     )
 
 
@@ -66,6 +95,8 @@ def rejection_events(result: CheckResult, *, message_id: str) -> Iterator[Outgoi
 def _changes_key(verb: str) -> str:
     if verb in BREAKER_COMMANDS:
         return CHANGES_BREAKER
+    if verb in REPORT_COMMANDS:
+        return CHANGES_REPORT
     return CHANGES_DLQ if verb in DEAD_LETTER_COMMANDS else CHANGES_SCHEDULE
 
 

@@ -7,6 +7,7 @@ from harebell.contract.command_base import CommandBase
 from harebell.contract.commands import (
     ReplayJobStart,
     RunCancel,
+    RunReport,
     RunResolve,
     ScheduleBackfill,
     ScheduleCommand,
@@ -61,7 +62,7 @@ def schedule_id_of(
             return schedule_id_of_request(position.tenant, request_id, position.index)
         case ScheduleCommand(id=UUID() as given):
             return given
-        case RunCancel(run_id=run) | RunResolve(run_id=run):
+        case RunCancel(run_id=run) | RunResolve(run_id=run) | RunReport(run_id=run):
             return RunKey.parse(run).schedule_id
         case _:
             return None

@@ -5,10 +5,12 @@ from datetime import datetime
 from uuid import UUID
 
 from harebell.contract.breakers import BreakerClose, BreakerCommand, BreakerOpen
+from harebell.contract.calendar import CalendarPut
 from harebell.contract.command_base import CommandBase
 from harebell.contract.commands import (
     BulkCommand,
     DeadLetterEdit,
+    RunFail,
     ScheduleBackfill,
     SchedulePatch,
     SchedulePause,
@@ -19,9 +21,11 @@ from harebell.contract.downstream import current_name
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted
 from harebell.contract.types import duration_text, instant_text
+from harebell.domain.calendar_check import check_content
 from harebell.domain.default_schedule import DefaultWhen
 from harebell.domain.literal_secrets import check_edited_secrets
-from harebell.domain.run_states import RETENTION, ScheduleState
+from harebell.domain.retry import RESERVED_CODES
+from harebell.domain.run_states import RETENTION, Reason, ScheduleState
 from harebell.intake.commands.definition import (
     TargetPolicy,
     check_definition,
@@ -83,6 +87,10 @@ def check_command(
         _check_backfill(command, accepted_at)
     if isinstance(command, BulkCommand):
         _check_selection(command)
+    if isinstance(command, CalendarPut):
+        check_content(command)
+    if isinstance(command, RunFail):
+        _check_failure_code(command)
 
 
 def _check_future(time: datetime | None, accepted_at: datetime, field: str) -> None:
@@ -114,6 +122,13 @@ def _check_backfill(command: ScheduleBackfill, accepted_at: datetime) -> None:
         now, end = instant_text(accepted_at), instant_text(command.to)
         reason = f"The end must not be after {now} (now), but it is {end}."
         raise InvalidInput(reason, field="to", code="not_in_past")
+
+
+def _check_failure_code(command: RunFail) -> None:
+    """Refuse the codes that Harebell itself gives, because the state of a run follows from them."""
+    if command.code in RESERVED_CODES or command.code in set(Reason):
+        reason = f"The code {quoted(command.code)} is reserved, because Harebell gives it itself."
+        raise InvalidInput(reason, field="code", code="reserved_code")
 
 
 def _check_selection(command: BulkCommand) -> None:

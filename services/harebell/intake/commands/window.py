@@ -1,14 +1,14 @@
-"""The window of each tenant: the bytes of its commands that the ticker has not applied yet."""
+"""The window of each tenant: the bytes of its commands that no service has applied yet."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from harebell.runtime.clock import monotonic
 
-# A command that arrives at the ticker waits for the windows of the other active tenants.
+# A command that arrives at its service waits for the windows of the other active tenants.
 WINDOW: Final = 64 * 1024  # bytes of commands, or one larger message
 CREDIT_TIMEOUT: Final = 10.0  # seconds after which a credit counts as lost
 MAX_UNAPPLIED: Final = 100_000  # messages; further ones count in no window
@@ -26,12 +26,22 @@ class _Unapplied:
 class TenantWindows:
     """The windows of the intake queues of tenants. The queue of all other commands has none.
 
-    Without credits the windows admit everything: the ticker may have an older version, and a
-    definitions file of an older version gives intake no queue for credits.
+    The ticker grants a credit for changes of schedules and for reports of workers, and the
+    dlq_inspector for commands about dead letters. Without credits the windows admit everything:
+    these services may have an older version, and a definitions file of an older version gives
+    intake no queue for credits.
     """
 
-    def __init__(self, *, shared_queue: str, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        shared_queue: str,
+        sizes: Mapping[str, int] | None = None,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        """Create the windows. `sizes` contains the bytes of queues with another window."""
         self._shared_queue = shared_queue
+        self._sizes = dict(sizes or {})
         self._now = now
         self._unapplied: dict[int, _Unapplied] = {}  # by credit number, the oldest first
         self._bytes: Counter[str] = Counter()
@@ -45,7 +55,8 @@ class TenantWindows:
         if queue == self._shared_queue:
             return True
         pending = self._bytes[queue] + taken
-        return not pending or not self._is_granted or pending + size <= WINDOW
+        window = self._sizes.get(queue, WINDOW)
+        return not pending or not self._is_granted or pending + size <= window
 
     def reserve(self, queue: str, size: int) -> int | None:
         """Count a message as unapplied, and return its credit number, or None without a window."""

@@ -1,18 +1,21 @@
 """The handler of `harebell.queries`: each query becomes one response, from PostgreSQL."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 from uuid import UUID
 
-from harebell.contract.amqp_names import QUERIES, check_version
+from harebell.contract.amqp_names import OPERATIONS_TENANT, QUERIES, check_version
 from harebell.contract.errors import NotAllowed, NotFound, Rejected
 from harebell.contract.ids import RunKey, schedule_id
 from harebell.contract.json_codec import encode
 from harebell.contract.message import Message, quoted
 from harebell.contract.queries import (
     BreakerList,
+    CalendarGet,
+    CalendarList,
     DefinitionQuery,
+    RunForecast,
     RunGet,
     RunList,
     ScheduleGet,
@@ -21,11 +24,13 @@ from harebell.contract.queries import (
     ScheduleRefQuery,
     ScheduleVersions,
     ScheduleWhy,
+    TenantUsage,
 )
 from harebell.contract.responses import Page, error_response
 from harebell.contract.views import (
     BreakerView,
     ExplanationView,
+    ForecastView,
     PreviewView,
     RunDetail,
     RunView,
@@ -34,15 +39,24 @@ from harebell.contract.views import (
     VersionListView,
 )
 from harebell.domain.page_cursor import PageCursor
-from harebell.domain.run_states import RETENTION, ScheduleState
+from harebell.domain.run_states import RETENTION, Reason, ScheduleState
 from harebell.domain.sender import Sender, parse_routing_key
 from harebell.domain.validation import prefixing_field
 from harebell.intake.commands.check import NOT_JSON, IncomingRequest, check_tenant
 from harebell.intake.commands.definition import TargetPolicy, check_definition
 from harebell.intake.commands.handler import read_request
+from harebell.intake.queries.calendars import (
+    calendar_page,
+    calendar_view,
+    with_latest_calendars,
+)
+from harebell.intake.queries.forecast import forecast_hours, forecast_view
+from harebell.intake.queries.forecast_store import ForecastStore
+from harebell.intake.queries.label_holders import find_label_holders
 from harebell.intake.queries.parse import IntakeQuery, parse_query
 from harebell.intake.queries.schedule_history import ScheduleHistory, next_planned_time
 from harebell.intake.queries.store import IntakeStore
+from harebell.intake.queries.usage import usage_page
 from harebell.intake.queries.views import (
     Row,
     breaker_view,
@@ -64,6 +78,10 @@ RUN_LIST_PERIOD: Final = timedelta(hours=24)  # of `run.list` without `since` an
 NO_SCHEDULE_ID: Final = UUID(int=0)  # stands for the id of a definition without a key
 
 
+def ignore_tenant(_: str) -> None:
+    """Do nothing with the tenant of a query."""
+
+
 class QueryHandler:
     """The handler that answers queries concurrently and publishes their replies."""
 
@@ -75,7 +93,9 @@ class QueryHandler:
         store: IntakeStore,
         target_policy: TargetPolicy,
         sender_check: SenderCheck,
+        on_tenant: Callable[[str], None] = ignore_tenant,
     ) -> None:
+        self._on_tenant = on_tenant
         self._publisher = publisher
         self._clock = clock
         self._store = store
@@ -114,6 +134,7 @@ class QueryHandler:
         """Return the response. Raise `Rejected` for an invalid query."""
         tenant, verb = parse_routing_key(request.routing_key)
         check_tenant(tenant)
+        self._on_tenant(tenant)
         check_version(request.type)
         query = parse_query(verb, request.body)
         check_reveal(query, request.sender)
@@ -135,7 +156,7 @@ def check_reveal(query: IntakeQuery, sender: Sender | None) -> None:
         raise NotAllowed(reason, field="reveal")
 
 
-async def answer_query(
+async def answer_query(  # noqa: C901, PLR0912  # one case for each query
     store: IntakeStore,
     tenant: str,
     query: IntakeQuery,
@@ -160,12 +181,22 @@ async def answer_query(
         case ScheduleWhy():
             response = await _explanation(store, tenant, query, now=now)
         case RunGet():
-            response = await _run(store, tenant, query)
+            response = await _run(store, tenant, query, now=now)
         case RunList():
             response = await _run_page(store, tenant, query, now=now)
+        case RunForecast():
+            response = await _forecast(store, tenant, query, now=now)
         case BreakerList():
             rows = await store.list_breakers(tenant)
             response = Page[BreakerView](items=[breaker_view(row) for row in rows])
+        case TenantUsage():
+            response = await usage_page(
+                store, tenant, query, policies=target_policy.policies.current
+            )
+        case CalendarGet():
+            response = await calendar_view(store, tenant, query)
+        case CalendarList():
+            response = await calendar_page(store, tenant)
         case _:
             assert_never(query)
     return response
@@ -228,6 +259,7 @@ async def _preview(
             check_definition(
                 definition, id_, tenant=tenant, accepted_at=now, target_policy=target_policy
             )
+        definition = await with_latest_calendars(store, tenant, definition)
         history = ScheduleHistory.from_policy(definition, id_, now=now)
     return preview_view(history, query.after or now, query.count)
 
@@ -239,19 +271,26 @@ async def _explanation(
     at = query.at or history.last_time_until(now)
     row = None if at is None else await store.find_run(tenant, history.id, at)
     attempts: list[Row] = []
+    removed = label = None
     if row is not None:
         attempts = await store.list_attempts(RunKey(row["scheduled_for"], row["schedule_id"]))
-    explanation = explain(history, at, row, now=now, attempts=attempts)
+        if row["reason"] == Reason.WAITING_FOR_LABEL:
+            label = await find_label_holders(store, row)
+    else:
+        removed = await store.removed_history(tenant)
+    explanation = explain(
+        history, at, row, now=now, attempts=attempts, removed=removed, label=label
+    )
     return explanation_view(history, explanation, row, attempts=attempts)
 
 
-async def _run(store: IntakeStore, tenant: str, query: RunGet) -> RunDetail:
+async def _run(store: IntakeStore, tenant: str, query: RunGet, *, now: datetime) -> RunDetail:
     key = RunKey.parse(query.run_id)
     row = await store.get_run(tenant, key)
     if row is None:
         reason = f"The run must be a run of this tenant, not {quoted(query.run_id)}."
         raise NotFound(reason, field="run_id")
-    return run_detail(row, await store.list_attempts(key))
+    return run_detail(row, await store.list_attempts(key), now=now)
 
 
 async def _run_page(
@@ -265,6 +304,15 @@ async def _run_page(
         items=[run_view(row) for row in rows],
         next=None if cursor is None else str(cursor),
     )
+
+
+async def _forecast(
+    store: IntakeStore, tenant: str, query: RunForecast, *, now: datetime
+) -> ForecastView:
+    hours = forecast_hours(query, now)
+    owner = None if tenant == OPERATIONS_TENANT else tenant
+    counts = await ForecastStore(store).count(hours, query.by, owner, now=now)
+    return forecast_view(hours, counts, by=query.by, now=now)
 
 
 def _first_listed(until: datetime | None, now: datetime) -> datetime:

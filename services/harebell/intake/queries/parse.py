@@ -10,7 +10,10 @@ from harebell.contract.json_codec import decode
 from harebell.contract.message import parse, quoted
 from harebell.contract.queries import (
     BreakerList,
+    CalendarGet,
+    CalendarList,
     ListQuery,
+    RunForecast,
     RunGet,
     RunList,
     ScheduleGet,
@@ -18,6 +21,7 @@ from harebell.contract.queries import (
     SchedulePreview,
     ScheduleVersions,
     ScheduleWhy,
+    TenantUsage,
 )
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.run_states import RunState, ScheduleState
@@ -30,7 +34,11 @@ IntakeQuery: TypeAlias = (
     | ScheduleWhy
     | RunGet
     | RunList
+    | RunForecast
     | BreakerList
+    | CalendarGet
+    | CalendarList
+    | TenantUsage
 )
 
 INTAKE_QUERIES: Final[dict[str, type[IntakeQuery]]] = {
@@ -41,7 +49,11 @@ INTAKE_QUERIES: Final[dict[str, type[IntakeQuery]]] = {
     "schedule.why": ScheduleWhy,
     "run.get": RunGet,
     "run.list": RunList,
+    "run.forecast": RunForecast,
     "breaker.list": BreakerList,
+    "calendar.get": CalendarGet,
+    "calendar.list": CalendarList,
+    "tenant.usage": TenantUsage,
 }
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     DateTime,
     Select,
+    TextClause,
     and_,
     case,
     func,
@@ -38,10 +39,12 @@ from harebell.contract.queries import ListQuery, RunList, ScheduleList
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.run_states import RETENTION, ScheduleState
 from harebell.intake.queries.views import Row
+from harebell.intake.queries.why import RemovedHistory
 from harebell.storage.engine import fetch_page, fetch_rows, translate_db_errors
 from harebell.storage.tables import (
     attempts,
     breakers,
+    history_marks,
     runs,
     schedule_state,
     schedule_versions,
@@ -53,6 +56,8 @@ MAX_STATEMENT_TIME: Final = timedelta(seconds=5)  # the client waits 10 s for a 
 MAX_ATTEMPTS: Final = 500  # of one run in a response, the latest
 MAX_VERSIONS: Final = 100  # of one schedule in a response, the latest, without pending versions
 MAX_OPEN_RUNS: Final = 1_000  # of one schedule that a query reads
+
+MARK_OF_OTHERS: Final = ""  # the row of the tenants without an own row in `history_marks`
 
 RowPage: TypeAlias = tuple[list[Row], bool]  # the rows, and whether more rows follow
 
@@ -107,6 +112,7 @@ _SCHEDULES: Final = select(
 # The open runs of each row of a page, by their primary keys. `ended` counts the runs that the
 # ticker has not counted yet, and `latest` is the last run that started or ended. OFFSET 0 keeps
 # each lookup a subquery. PostgreSQL would otherwise read every partition once for each schedule.
+# The retention records the last run of a schedule in `last_runs` before it removes the row.
 _RUNS_OF_PAGE: Final = text("""
 LATERAL (
     SELECT bool_or(runs.finished_at IS NULL) AS has_open_run,
@@ -130,7 +136,18 @@ LEFT JOIN LATERAL (
                ELSE NOT (runs.state = 'cancelled' AND runs.attempt = 0
                          AND runs.reason IN ('superseded', 'paused')) END
     ORDER BY runs.state = 'skipped' AND runs.attempt = 0, runs.scheduled_for DESC LIMIT 1
-) AS latest ON true""").bindparams(max_open_runs=MAX_OPEN_RUNS)
+) AS stored ON true
+LEFT JOIN LATERAL (
+    SELECT * FROM last_runs WHERE last_runs.schedule_id = page.id
+    AND last_runs.scheduled_for = page.last_run AND stored.scheduled_for IS NULL
+) AS removed ON true
+CROSS JOIN LATERAL (
+    SELECT coalesce(stored.scheduled_for, removed.scheduled_for) AS scheduled_for,
+           coalesce(stored.state, removed.state) AS state,
+           coalesce(stored.reason, removed.reason) AS reason,
+           coalesce(stored.started_at, removed.started_at) AS started_at,
+           coalesce(stored.finished_at, removed.finished_at) AS finished_at
+) AS latest""").bindparams(max_open_runs=MAX_OPEN_RUNS)
 _RUN_COLUMNS: Final = (
     literal_column(
         "CASE WHEN page.stored_state = 'completed' AND ended.has_open_run THEN 'active' "
@@ -296,6 +313,18 @@ class IntakeStore:
         )
         return await self._first_row(statement)
 
+    async def removed_history(self, tenant: str) -> RemovedHistory | None:
+        """Return the history of a tenant that the retention has removed, or None before that."""
+        names = history_marks.c.tenant
+        statement = (
+            select(history_marks.c.removed_until, history_marks.c.retention)
+            .where(or_(names == tenant, names == MARK_OF_OTHERS))
+            .order_by(names.desc())
+            .limit(1)
+        )
+        row = await self._first_row(statement)
+        return None if row is None else RemovedHistory(row["removed_until"], row["retention"])
+
     async def get_run(self, tenant: str, key: RunKey) -> Row | None:
         statement = _RUNS.where(
             runs.c.tenant == tenant,
@@ -341,6 +370,13 @@ class IntakeStore:
             conditions.append(runs.c.reason == query.reason)
         columns = (runs.c.scheduled_for, runs.c.schedule_id)
         return await self._page(_RUNS.where(*conditions), columns, query, in_order=True)
+
+    async def read(self, statement: TextClause, **parameters: object) -> list[Row]:
+        """Return the rows of a statement in SQL, which names the tenants that it reads."""
+        async with self.connect() as connection:
+            assert isinstance(connection, AsyncConnection)  # noqa: S101  # for the type checker
+            result = await connection.execute(statement, parameters)
+            return [dict(row) for row in result.mappings()]
 
     async def _schedule_rows(self, statement: Select[Any]) -> list[Row]:
         async with self.connect() as connection:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from harebell.contract.errors import InvalidInput
@@ -22,6 +22,7 @@ from harebell.contract.views import (
     VersionListView,
     VersionView,
 )
+from harebell.domain.progress import is_stale, progress_text
 from harebell.domain.run_states import RunState, ScheduleState
 from harebell.domain.schedule_status import result_of
 from harebell.messaging.topology.delay_queues import COLD_ROUTE, DelayRoute, route
@@ -70,10 +71,23 @@ def run_view(row: Row) -> RunView:
     return RunView.model_validate(_run_fields(row))
 
 
-def run_detail(row: Row, attempts: Sequence[Row]) -> RunDetail:
-    """Return the view of a run with its attempts, in the order of `attempts`."""
+def run_detail(row: Row, attempts: Sequence[Row], *, now: datetime) -> RunDetail:
+    """Return the view of a run with its progress and its attempts, in the order of `attempts`."""
     views = [attempt_view(each) for each in attempts]
-    return RunDetail.model_validate({**_run_fields(row), "attempts": views})
+    fields = {**_run_fields(row), "progress": _progress(row, now), "attempts": views}
+    return RunDetail.model_validate(fields)
+
+
+def _progress(row: Row, now: datetime) -> dict[str, Any] | None:
+    at, progress = row["progress_at"], row["progress"]
+    if at is None:
+        return None
+    lease = timedelta(seconds=row["lease_seconds"] or 0)
+    is_old = row["state"] == RunState.RUNNING and is_stale(
+        at, started_at=row["started_at"], lease=lease, now=now
+    )
+    text = progress_text(progress, stale_for=now - at if is_old else None)
+    return {**progress, "text": text, "at": at, "is_stale": is_old}
 
 
 def attempt_view(row: Row) -> AttemptView:
@@ -103,6 +117,7 @@ def _definition_json(row: Row, *, reveal: bool) -> dict[str, Any]:
     definition: dict[str, Any] = row["definition"]
     with suppress(InvalidInput):
         definition = parse(Definition, definition).to_full_json()
+        del definition["pinned_calendars"]  # `calendar.get` shows the content
     return definition if reveal else redact_definition(definition)
 
 

@@ -1,18 +1,28 @@
 """The explanation of a scheduled time, the preview of the next ones, and their views (pure)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
+from harebell.contract.ids import RunKey
 from harebell.contract.message import quoted
-from harebell.contract.types import instant_text
+from harebell.contract.types import duration_text, instant_text
 from harebell.contract.views import ExplanationView, PreviewView
 from harebell.contract.when import Recurring
-from harebell.domain.preview import describe_run, upcoming_runs
+from harebell.domain.calendars import CalendarRule, ShiftedTime, blackout_at
+from harebell.domain.pinned_calendars import blackouts_of
+from harebell.domain.planner import StartDelays
+from harebell.domain.preview import (
+    blackout_notes,
+    calendar_notes,
+    describe_run,
+    open_day_text,
+    upcoming_runs,
+)
 from harebell.domain.reason_text import REASON_TEXT, SCHEDULE_STATE_TEXT, reason_text
-from harebell.domain.recurrence import AfterCompletion
+from harebell.domain.recurrence import RESOLUTION, AfterCompletion, CalendarRecurrence
 from harebell.domain.retry import EXPIRED
 from harebell.domain.run_states import RETENTION, Reason, RunState, ScheduleState
 from harebell.domain.versions import VersionWindow
@@ -20,6 +30,39 @@ from harebell.intake.queries.schedule_history import ScheduleHistory
 from harebell.intake.queries.views import Row, attempt_view, run_view
 
 MAX_COUNTED_TIMES: Final = 1_000  # scheduled times that `explain` counts towards `times`
+MAX_NAMED_HOLDERS: Final = 10  # runs that an explanation names
+
+EXCLUDED_BY_CALENDAR: Final = "excluded_by_calendar"  # the reason of an excluded time
+OTHER_OPEN_DAY: Final = "other_open_day"  # the reason of a time on another day
+HISTORY_REMOVED: Final = "history_removed"  # the reason of a time before the retention
+
+
+class RemovedHistory(NamedTuple):
+    """The time before which the retention has removed runs of a tenant, and its age."""
+
+    until: datetime
+    age: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OccupiedLabel:
+    """The concurrency label for which a run waits, with the limit of that run.
+
+    `holders` are running runs of the label, the earliest first, at most `MAX_NAMED_HOLDERS` plus 1.
+    """
+
+    name: str
+    limit: int
+    holders: tuple[RunKey, ...]
+
+    @property
+    def text(self) -> str:
+        label = f"The concurrency label is {self.name} with the limit {self.limit}."
+        if not self.holders:
+            return f"{label} The query found no running run of the label."
+        named = ", ".join(map(str, self.holders[:MAX_NAMED_HOLDERS]))
+        others = " and others" if len(self.holders) > MAX_NAMED_HOLDERS else ""
+        return f"{label} These running runs have its slots: {named}{others}."
 
 
 class Verdict(StrEnum):
@@ -101,11 +144,15 @@ def explain(
     *,
     now: datetime,
     attempts: Sequence[Row] = (),
+    removed: RemovedHistory | None = None,
+    label: OccupiedLabel | None = None,
 ) -> Explanation:
     """Return why a run of the time `at` did or did not start.
 
     `row` is the run of that time, or the row of a range of skipped times that contains it.
     `attempts` are the completed attempts of that run in their order.
+    `removed` is the history of the tenant that the retention has removed.
+    `label` is the concurrency label for which the run of `row` waits.
     """
     if at is None:
         text = "The schedule has no scheduled time up to now."
@@ -114,7 +161,45 @@ def explain(
     if row is not None:
         window = next((each for each in history.windows if each.number == row["version"]), None)
         verdict, text = _row_verdict(row, attempts, now=now)
-        return Explanation(at=at, verdict=verdict, text=text, reason=row["reason"], window=window)
+        text = _sentences(text, None if label is None else label.text, _held_text(window, row))
+        notes = () if window is None else tuple(_notes_of_row(window, at, row))
+        return Explanation(
+            at=at, verdict=verdict, text=text, reason=row["reason"], window=window, notes=notes
+        )
+    if removed is not None and at < removed.until and not _is_before_creation(history, at):
+        text = (
+            f"The history of this time was removed at the age of {duration_text(removed.age)}, "
+            "whether or not a run had this time."
+        )
+        return Explanation(at=at, verdict=Verdict.NO_RECORD, reason=HISTORY_REMOVED, text=text)
+    return _explain_without_row(history, at, now=now)
+
+
+def _held_text(window: VersionWindow | None, row: Row) -> str | None:
+    """Return the sentence about the calendar until whose end an executor holds back the run."""
+    if window is None or row["reason"] != Reason.BLACKOUT or row["next_attempt_at"] is None:
+        return None
+    last = blackout_at(blackouts_of(window.policy), row["next_attempt_at"] - RESOLUTION)
+    if last is None:
+        return None
+    return f"The calendar {last.name} ends {_next_attempt(row)}."
+
+
+def _notes_of_row(window: VersionWindow, at: datetime, row: Row) -> Iterator[str]:
+    """Yield the notes about calendars. The due time of a manual run contains no blackout."""
+    yield from (each.text for each in calendar_notes(window, at))
+    due_at = StartDelays.of(window.policy).due_time(RunKey(at, window.schedule_id))
+    if row["due_at"] == due_at:
+        yield from (each.text for each in blackout_notes(window, at))
+
+
+def _is_before_creation(history: ScheduleHistory, at: datetime) -> bool:
+    """Return whether a time is before the first version, which the retention may have removed."""
+    is_complete = any(each.number == 1 for each in history.windows)
+    return is_complete and history.window_at(at) is None
+
+
+def _explain_without_row(history: ScheduleHistory, at: datetime, *, now: datetime) -> Explanation:
     window = history.window_at(at)
     if window is None:
         text = "The schedule did not exist at that time."
@@ -129,7 +214,7 @@ def explain(
             before=history.awaited_run,
         )
     if not window.includes(at):
-        return _explain_not_due(window, at)
+        return _explain_excluded(window, at, now=now) or _explain_not_due(window, at)
     is_past = at <= now
     return (
         _explain_past(history, window, at, now=now)
@@ -223,6 +308,47 @@ def _range_text(row: Row) -> str:
 def _next_attempt(row: Row) -> str:
     at = row["next_attempt_at"]
     return "at once" if at is None else f"at {instant_text(at)}"
+
+
+def _explain_excluded(window: VersionWindow, at: datetime, *, now: datetime) -> Explanation | None:
+    """Return the explanation of a time that a calendar excludes, or None for another time."""
+    recurrence = window.recurrence
+    if not isinstance(recurrence, CalendarRecurrence):
+        return None
+    if recurrence.is_on_other_day(at):
+        return _explain_other_day(window, recurrence.rule, at, now=now)
+    exclusion = recurrence.exclusion_at(at)
+    if exclusion is None:
+        return None
+    pinned = {each.name: each.version for each in window.policy.pinned_calendars}
+    calendar = exclusion.calendar
+    text = f"Version {pinned[calendar]} of the calendar {calendar} excludes this time."
+    if isinstance(exclusion, ShiftedTime):
+        text = f"{text[:-1]}, and its run moves to {instant_text(exclusion.at)}."
+    return Explanation(
+        at=at,
+        verdict=Verdict.DID_NOT_RUN if at <= now else Verdict.WILL_NOT_RUN,
+        text=text,
+        reason=EXCLUDED_BY_CALENDAR,
+        window=window,
+        before=window.last_time_until(at),
+        after=window.next_after(at),
+    )
+
+
+def _explain_other_day(
+    window: VersionWindow, rule: CalendarRule, at: datetime, *, now: datetime
+) -> Explanation:
+    assert rule.open_day is not None  # noqa: S101  # the day is not the wanted one
+    return Explanation(
+        at=at,
+        verdict=Verdict.DID_NOT_RUN if at <= now else Verdict.WILL_NOT_RUN,
+        text=f"The day is not {open_day_text(rule.open_day, rule.names)}.",
+        reason=OTHER_OPEN_DAY,
+        window=window,
+        before=window.last_time_until(at),
+        after=window.next_after(at),
+    )
 
 
 def _explain_not_due(window: VersionWindow, at: datetime) -> Explanation:

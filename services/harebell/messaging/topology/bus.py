@@ -11,6 +11,7 @@ An exclusive queue belongs to the connection of one instance and is not part of 
 | harebell.changes  | schedule: accepted schedule commands      | harebell.ticker               |
 |                   | dlq: accepted dead letter commands        | harebell.dlq                  |
 |                   | breaker: accepted breaker commands        | harebell.breakers             |
+|                   | report: accepted reports of workers       | harebell.reports              |
 | harebell.delay    | <ms>: tickets that wait                   | harebell.delay.<ms>, then due |
 | harebell.due      | run: tickets for the dispatcher           | harebell.dispatcher           |
 | harebell.work     | <pool>.<lane>: tickets for executors      | harebell.work.<pool>.<lane>   |
@@ -28,11 +29,13 @@ An exclusive queue belongs to the connection of one instance and is not part of 
 |                   | message.<queue>: rejected messages        | harebell.dead.recent          |
 
 Users bind their own queues to harebell.events.
+Operators bind exchanges with delayed messages to harebell.delayed: see `delayed_topology`.
 
-A broker of an operator can have one intake queue for each tenant: see `with_tenant_queues`.
+A broker of an operator can have an intake queue and two query queues for each tenant: see
+`with_tenant_queues` and `with_query_queues`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -40,16 +43,19 @@ from harebell.contract.amqp_names import (
     CHANGES,
     CHANGES_BREAKER,
     CHANGES_DLQ,
+    CHANGES_REPORT,
     CHANGES_SCHEDULE,
     COMMANDS,
     CONTROL,
     DEAD,
     DELAY,
+    DELAYED,
     DUE,
     EVENTS,
     QUERIES,
     WORK,
     Lane,
+    due_exchange,
     work_key,
 )
 from harebell.contract.events import ALERT_EVENTS
@@ -68,7 +74,11 @@ RECENT_LENGTH: Final = 1_000  # messages, of which the broker drops the oldest
 ALERT_TTL_MS: Final = 3_600_000  # an alert is of no use after an hour
 
 INTAKE: Final = Queue("harebell.intake", dead_letter_exchange=DEAD, single_active_consumer=True)
+# Operators bind exchanges of publishers to this queue. One consumer keeps the order of messages
+# with the same id.
+DELAYED_MESSAGES: Final = Queue(DELAYED, dead_letter_exchange=DEAD, single_active_consumer=True)
 TICKER: Final = Queue("harebell.ticker", dead_letter_exchange=DEAD, single_active_consumer=True)
+REPORTS: Final = Queue("harebell.reports", dead_letter_exchange=DEAD)
 OUTCOMES: Final = Queue("harebell.ticker.outcomes", dead_letter_exchange=DEAD)
 QUERY: Final = Queue("harebell.queries", dead_letter_exchange=DEAD)
 DLQ: Final = Queue("harebell.dlq", dead_letter_exchange=DEAD)
@@ -94,13 +104,24 @@ ALERT: Final = Queue(
 )
 
 
-# The alternate exchange of harebell.commands in a topology with one intake queue for each tenant.
+# The alternate exchanges in a topology with queues of tenants.
 OTHER_COMMANDS: Final = f"{COMMANDS}.other"
+OTHER_QUERIES: Final = f"{QUERIES}.other"
 
 
 def tenant_intake_queue(tenant: str) -> Queue:
     """Return the queue of the commands of one tenant."""
     return replace(INTAKE, name=f"{INTAKE.name}.{tenant}")
+
+
+def tenant_query_queue(tenant: str) -> Queue:
+    """Return the queue of the queries of one tenant, except those about dead letters."""
+    return replace(QUERY, name=f"{QUERY.name}.{tenant}")
+
+
+def tenant_dlq_queue(tenant: str) -> Queue:
+    """Return the queue of the queries of one tenant about dead letters."""
+    return replace(DLQ, name=f"{DLQ.name}.{tenant}")
 
 
 def work_queue(pool: str, lane: Lane) -> Queue:
@@ -114,6 +135,20 @@ def work_topology(pool: str) -> Topology:
         Binding(WORK, work_key(pool, lane), work_queue(pool, lane).name) for lane in Lane
     )
     return Topology(queues=queues, bindings=bindings)
+
+
+def delayed_topology(exchanges: Mapping[str, ExchangeKind]) -> Topology:
+    """Return the exchanges of delayed messages, with the type of each due exchange.
+
+    Each exchange passes all its messages to `harebell.delayed`, whatever their routing keys.
+    """
+    return Topology(
+        exchanges=(
+            *(Exchange(name, ExchangeKind.TOPIC) for name in exchanges),
+            *(Exchange(due_exchange(name), kind) for name, kind in exchanges.items()),
+        ),
+        bindings=tuple(Binding(name, "#", DELAYED) for name in exchanges),
+    )
 
 
 def with_tenant_queues(topology: Topology, tenants: Iterable[str]) -> Topology:
@@ -134,6 +169,38 @@ def with_tenant_queues(topology: Topology, tenants: Iterable[str]) -> Topology:
             *(each for each in topology.bindings if each != shared),
             *(Binding(COMMANDS, f"{tenant}.#", queue) for tenant, queue in queues.items()),
             replace(shared, exchange=OTHER_COMMANDS),
+        ),
+    )
+
+
+def with_query_queues(topology: Topology, tenants: Iterable[str]) -> Topology:
+    """Return the topology in which each tenant has a queue of queries for each shared queue.
+
+    The shared queues then receive only the queries that no tenant's queue receives, through the
+    alternate exchange of the exchange `harebell.queries`. `harebell.dlq` keeps its commands.
+    """
+    names = tuple(dict.fromkeys(tenants))
+    if not names:
+        return topology
+    make_queue = {QUERY.name: tenant_query_queue, DLQ.name: tenant_dlq_queue}
+    shared = [each for each in topology.bindings if each.exchange == QUERIES]
+    own = [
+        Binding(
+            QUERIES,
+            tenant + each.routing_key.removeprefix("*"),
+            make_queue[each.queue](tenant).name,
+        )
+        for tenant in names
+        for each in shared
+    ]
+    queues = [make(tenant) for make in make_queue.values() for tenant in names]
+    return Topology(
+        (*topology.exchanges, Exchange(OTHER_QUERIES, ExchangeKind.TOPIC)),
+        (*topology.queues, *queues),
+        (
+            *(each for each in topology.bindings if each not in shared),
+            *own,
+            *(replace(each, exchange=OTHER_QUERIES) for each in shared),
         ),
     )
 
@@ -177,7 +244,9 @@ SYSTEM: Final = (
         ),
         queues=(
             INTAKE,
+            DELAYED_MESSAGES,
             TICKER,
+            REPORTS,
             OUTCOMES,
             BREAKERS,
             QUERY,
@@ -193,10 +262,13 @@ SYSTEM: Final = (
             Binding(QUERIES, "*.schedule.#", QUERY.name),
             Binding(QUERIES, "*.run.#", QUERY.name),
             Binding(QUERIES, "*.breaker.#", QUERY.name),
+            Binding(QUERIES, "*.tenant.#", QUERY.name),
+            Binding(QUERIES, "*.calendar.#", QUERY.name),
             Binding(QUERIES, "*.dlq.#", DLQ.name),
             Binding(CHANGES, CHANGES_SCHEDULE, TICKER.name),
             Binding(CHANGES, CHANGES_DLQ, DLQ.name),
             Binding(CHANGES, CHANGES_BREAKER, BREAKERS.name),
+            Binding(CHANGES, CHANGES_REPORT, REPORTS.name),
             Binding(CONTROL, BREAKER_SNAPSHOT_REQUEST_KEY, BREAKERS.name),
             Binding(EVENTS, ALL_BREAKER_EVENTS, BREAKERS.name),
             Binding(EVENTS, ALL_BREAKER_EVENTS, EVENTS_RECENT.name),

@@ -16,11 +16,13 @@ class ExchangeKind(StrEnum):
 
     DIRECT = "direct"
     TOPIC = "topic"
+    FANOUT = "fanout"
+    HEADERS = "headers"
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A durable direct or topic exchange."""
+    """A durable exchange of one of the four types."""
 
     name: str
     kind: ExchangeKind

@@ -8,33 +8,42 @@ from typing import Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from harebell.contract.amqp_names import APP_ID, COMMANDS, DELAY, WORK
+from harebell.contract.amqp_names import APP_ID, COMMANDS, DELAY, QUERIES, WORK
 from harebell.contract.message import StrictMessage, invalid
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.contract.types import PoolName, Tenant
+from harebell.domain.tenant_policy import DelayedExchange
 from harebell.messaging.topology.bus import (
     ALERT,
     BREAKERS,
     DEAD_LETTERS,
     DEAD_RECENT,
+    DELAYED_MESSAGES,
     DISPATCHER,
     DLQ,
     EVENTS_RECENT,
     INTAKE,
     OTHER_COMMANDS,
+    OTHER_QUERIES,
     OUTCOMES,
     QUERY,
+    REPORTS,
     SYSTEM,
     TICKER,
+    delayed_topology,
+    tenant_dlq_queue,
     tenant_intake_queue,
+    tenant_query_queue,
+    with_query_queues,
     with_tenant_queues,
     work_topology,
 )
-from harebell.messaging.topology.declarations import Exchange, Queue, Topology
+from harebell.messaging.topology.declarations import Exchange, ExchangeKind, Queue, Topology
 from harebell.messaging.topology.permissions import (
     User,
     any_of,
     human_users,
+    operator_user,
     service_users,
     starting_with,
     tenant_user,
@@ -46,10 +55,12 @@ HASHING: Final = "rabbit_password_hashing_sha256"
 NO_PASSWORD: Final = ""  # RabbitMQ refuses the login until `rabbitmqctl change_password`
 
 MAX_QUEUED_COMMANDS: Final = 100_000  # messages in one queue
+MAX_DELAYED_MESSAGES: Final = 1_000_000  # that intake has not accepted
 MAX_QUEUED_BATCHES: Final = 1_000_000  # messages of up to 200 tickets in one queue
 _MIB: Final = 1024 * 1024
 MAX_COMMAND_BYTES: Final = 1024 * _MIB  # in one queue that several tenants share
-MAX_TENANT_COMMAND_BYTES: Final = 64 * _MIB  # in the intake queue of one tenant
+MAX_DELAYED_BYTES: Final = 1024 * _MIB  # of these messages
+MAX_TENANT_COMMAND_BYTES: Final = 64 * _MIB  # in one queue of Harebell for one tenant
 MAX_INTERNAL_BYTES: Final = 1024 * _MIB  # in one queue between services
 MAX_TICKET_BYTES: Final = 8 * 1024 * _MIB  # in one queue of tickets
 MAX_RECENT_BYTES: Final = 64 * _MIB  # in one queue of copies for people
@@ -60,10 +71,14 @@ MAX_TENANT_QUEUES: Final = 500  # for each tenant, in the limit of the virtual h
 MAX_INSTANCE_QUEUES: Final = 1_000  # exclusive queues of instances, in the same limit
 
 _COMMANDS: Final = any_of(re.escape(INTAKE.name), re.escape(QUERY.name))
-_EXCHANGE: Final = any_of(re.escape(COMMANDS))
-_TENANT_COMMANDS: Final = any_of(starting_with(tenant_intake_queue("").name))
+_TENANT_COMMANDS: Final = any_of(
+    *(
+        starting_with(each("").name)
+        for each in (tenant_intake_queue, tenant_query_queue, tenant_dlq_queue)
+    )
+)
 _INTERNAL: Final = any_of(
-    *(re.escape(each.name) for each in (TICKER, OUTCOMES, BREAKERS, DLQ, DEAD_LETTERS))
+    *(re.escape(each.name) for each in (TICKER, REPORTS, OUTCOMES, BREAKERS, DLQ, DEAD_LETTERS))
 )
 _RECENT: Final = any_of(*(re.escape(each.name) for each in (DEAD_RECENT, EVENTS_RECENT, ALERT)))
 _TICKETS: Final = any_of(
@@ -79,6 +94,11 @@ _USER_LIMITS: Final = {
 SaltSource: TypeAlias = Callable[[int], bytes]
 
 
+def can_have_login(tenant: str) -> bool:
+    """Return whether the name of the tenant may be the name of its login."""
+    return tenant not in RESERVED_TENANTS and not tenant.startswith(APP_ID)
+
+
 def _check_tenant(tenant: str) -> str:
     """Reject the tenant whose user would have rights beyond the tenant.
 
@@ -86,13 +106,14 @@ def _check_tenant(tenant: str) -> str:
     the logins `harebell_*` belong to Harebell, and RabbitMQ creates the login `guest`. Clients that
     name no tenant use `default`.
     """
-    if tenant in RESERVED_TENANTS or tenant.startswith(APP_ID):
+    if not can_have_login(tenant):
         names = ", ".join(sorted(RESERVED_TENANTS))
         reason = f"The tenant must not be one of {names} or begin with {APP_ID}, but is {tenant}."
         raise invalid("reserved_name", reason)
     return tenant
 
 
+OperatorName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 UserTenant = Annotated[Tenant, AfterValidator(_check_tenant)]
 
 
@@ -102,12 +123,26 @@ class InstallationOptions(StrictMessage):
     vhost: Annotated[str, Field(min_length=1, max_length=128)] = "/"
     pools: tuple[PoolName, ...] = ()  # in addition to the default pool
     tenants: tuple[UserTenant, ...] = ()  # with a RabbitMQ user each
+    # The type of the due exchange of each exchange with delayed messages.
+    delayed_exchanges: Mapping[DelayedExchange, ExchangeKind] = {}
+    query_tenants: tuple[UserTenant, ...] = ()  # of `tenants`, with query queues each
+    operators: tuple[OperatorName, ...] = ()  # people with a RabbitMQ user each
+    # Bytes in the intake queue of each tenant, by the tenant policies. Null: the greatest bound.
+    queued_bytes: Mapping[str, int | None] = {}
     passwords: Mapping[str, SecretStr] = {}  # by user name; a user without a password cannot log in
 
     @property
     def users(self) -> tuple[User, ...]:
         tenants = map(tenant_user, dict.fromkeys(self.tenants))
-        return (*service_users(), watchdog_user(), *human_users(), *tenants)
+        operators = map(operator_user, dict.fromkeys(self.operators))
+        return (*service_users(), watchdog_user(), *human_users(), *operators, *tenants)
+
+    @model_validator(mode="after")
+    def _query_tenants_exist(self) -> Self:
+        if unknown := set(self.query_tenants) - set(self.tenants):
+            reason = f"The query queue is for the tenant {min(unknown)!r}, which has no user."
+            raise invalid("unknown_tenant", reason)
+        return self
 
     @model_validator(mode="after")
     def _users_exist(self) -> Self:
@@ -123,9 +158,11 @@ def definitions_file(options: InstallationOptions, salt: SaltSource) -> dict[str
     accepts a broker that imported the file.
     """
     topology = with_tenant_queues(SYSTEM, options.tenants)
+    topology = with_query_queues(topology, options.query_tenants)
     for pool in dict.fromkeys(options.pools):
         if pool != DEFAULT_POOL:
             topology += work_topology(pool)
+    topology += delayed_topology(options.delayed_exchanges)
     vhost, users = options.vhost, options.users
     return {
         "vhosts": [{"name": vhost, "description": "Harebell: schedules and their runs"}],
@@ -144,7 +181,7 @@ def definitions_file(options: InstallationOptions, salt: SaltSource) -> dict[str
 
 
 def _policies(options: InstallationOptions) -> Iterator[dict[str, Any]]:
-    """Yield the policies. The patterns exclude each other, because one policy applies to a queue.
+    """Yield the policies. One policy applies to a queue, so patterns of one priority differ.
 
     A full queue of Harebell rejects messages, so that each publisher keeps its message.
     A full queue of a tenant drops its oldest message, because a rejection would reach Harebell.
@@ -152,6 +189,12 @@ def _policies(options: InstallationOptions) -> Iterator[dict[str, Any]]:
     commands = {"max-length": MAX_QUEUED_COMMANDS, "overflow": "reject-publish"}
     bounds: list[tuple[str, str, dict[str, Any]]] = [
         ("harebell-commands", _COMMANDS, commands | _max_bytes(MAX_COMMAND_BYTES)),
+        (
+            "harebell-delayed",
+            any_of(re.escape(DELAYED_MESSAGES.name)),
+            {"max-length": MAX_DELAYED_MESSAGES, "overflow": "reject-publish"}
+            | _max_bytes(MAX_DELAYED_BYTES),
+        ),
         (
             "harebell-tickets",
             _TICKETS,
@@ -168,14 +211,29 @@ def _policies(options: InstallationOptions) -> Iterator[dict[str, Any]]:
     if options.tenants:
         limit = _max_bytes(MAX_TENANT_COMMAND_BYTES)
         bounds.append(("harebell-tenant-commands", _TENANT_COMMANDS, commands | limit))
-        alternate = {"alternate-exchange": OTHER_COMMANDS}
-        yield _policy(
-            options.vhost,
-            "harebell-other-commands",
-            _EXCHANGE,
-            definition=alternate,
-            apply_to="exchanges",
-        )
+        for tenant, size in options.queued_bytes.items():
+            limit = _max_bytes(MAX_COMMAND_BYTES if size is None else min(size, MAX_COMMAND_BYTES))
+            yield _policy(
+                options.vhost,
+                f"harebell-tenant-commands-{tenant}",
+                any_of(re.escape(tenant_intake_queue(tenant).name)),
+                definition=commands | limit,
+                apply_to="queues",
+                priority=1,  # before the policy of all intake queues of tenants
+            )
+    alternates = [
+        ("harebell-other-commands", COMMANDS, OTHER_COMMANDS, options.tenants),
+        ("harebell-other-queries", QUERIES, OTHER_QUERIES, options.query_tenants),
+    ]
+    for name, exchange, alternate, owners in alternates:
+        if owners:
+            yield _policy(
+                options.vhost,
+                name,
+                any_of(re.escape(exchange)),
+                definition={"alternate-exchange": alternate},
+                apply_to="exchanges",
+            )
     for tenant in dict.fromkeys(options.tenants):
         own_queues = any_of(starting_with(f"{tenant}."))
         bounds.append((f"harebell-tenant-{tenant}", own_queues, _max_bytes(MAX_TENANT_QUEUE_BYTES)))
@@ -280,13 +338,19 @@ def _bindings(topology: Topology, vhost: str) -> list[dict[str, Any]]:
 
 
 def _policy(
-    vhost: str, name: str, pattern: str, *, definition: Mapping[str, Any], apply_to: str
+    vhost: str,
+    name: str,
+    pattern: str,
+    *,
+    definition: Mapping[str, Any],
+    apply_to: str,
+    priority: int = 0,
 ) -> dict[str, Any]:
     return {
         "name": name,
         "vhost": vhost,
         "pattern": pattern,
         "apply-to": apply_to,
-        "priority": 0,
+        "priority": priority,
         "definition": dict(definition),
     }

@@ -11,17 +11,21 @@ from harebell.messaging.topology.bus import (
     BREAKERS,
     DEAD_LETTERS,
     DEAD_RECENT,
+    DELAYED_MESSAGES,
     DISPATCHER,
     DLQ,
     EVENTS_RECENT,
     INTAKE,
     OUTCOMES,
     QUERY,
+    REPORTS,
     TICKER,
     dispatcher_control_queue,
     executor_control_queue,
     intake_control_queue,
+    tenant_dlq_queue,
     tenant_intake_queue,
+    tenant_query_queue,
 )
 
 NOTHING: Final = ""  # RabbitMQ: a pattern that matches no name
@@ -29,6 +33,8 @@ DEFAULT_EXCHANGE: Final = "amq.default"  # the name of the default exchange in p
 ANY_EXECUTOR_QUEUE: Final = executor_control_queue("")
 ANY_INTAKE_CONTROL_QUEUE: Final = intake_control_queue("")
 ANY_TENANT_INTAKE_QUEUE: Final = tenant_intake_queue("").name
+ANY_TENANT_QUERY_QUEUE: Final = tenant_query_queue("").name
+ANY_TENANT_DLQ_QUEUE: Final = tenant_dlq_queue("").name
 ANY_DISPATCHER_QUEUE: Final = dispatcher_control_queue("")
 ANY_WORK_QUEUE: Final = f"{amqp_names.WORK}."
 OTHER_EXCHANGES: Final = r"(?!harebell\.|amq\.).+"  # the exchanges that AMQP targets name
@@ -79,21 +85,27 @@ def service_users() -> tuple[User, ...]:
             ),
             read=any_of(
                 re.escape(INTAKE.name),
+                re.escape(DELAYED_MESSAGES.name),
                 re.escape(QUERY.name),
                 starting_with(ANY_TENANT_INTAKE_QUEUE),
+                starting_with(ANY_TENANT_QUERY_QUEUE),
                 intake_queue,
             ),
         ),
         _service(
             "ticker",
-            consumes=(TICKER.name, OUTCOMES.name, BREAKERS.name),
+            consumes=(TICKER.name, REPORTS.name, OUTCOMES.name, BREAKERS.name),
             publishes=(
                 *ticket_exchanges,
                 amqp_names.CONTROL,
                 amqp_names.EVENTS,
                 DEFAULT_EXCHANGE,
             ),
-            inspects=(executor_queue, starting_with(ANY_WORK_QUEUE), re.escape(DISPATCHER.name)),
+            inspects=(
+                executor_queue,
+                starting_with(ANY_WORK_QUEUE),
+                *(re.escape(each.name) for each in (DISPATCHER, INTAKE, REPORTS)),
+            ),
         ),
         User(
             "harebell_dispatcher",
@@ -131,6 +143,7 @@ def service_users() -> tuple[User, ...]:
             "dlq_inspector",
             consumes=(DEAD_LETTERS.name, DLQ.name, ALERT.name),
             publishes=(*ticket_exchanges, amqp_names.EVENTS, DEFAULT_EXCHANGE),
+            consumes_any=(starting_with(ANY_TENANT_DLQ_QUEUE),),
         ),
     )
 
@@ -143,14 +156,23 @@ def watchdog_user() -> User:
 
 def human_users() -> tuple[User, ...]:
     """Return the users of the management UI: one for monitoring and one for commands."""
-    return (
-        User("harebell_monitor", tags=("monitoring",)),
-        User(
-            "harebell_operator",
-            write=any_of(re.escape(amqp_names.COMMANDS), re.escape(amqp_names.QUERIES)),
-            read=any_of(re.escape(DEAD_RECENT.name), re.escape(EVENTS_RECENT.name)),
-            tags=("management",),
-        ),
+    return (User("harebell_monitor", tags=("monitoring",)), _operator("harebell_operator"))
+
+
+def operator_user(name: str) -> User:
+    """Return the user of one person with the rights of an operator.
+
+    No tenant can have a login with this prefix.
+    """
+    return _operator(f"harebell_operator_{name}")
+
+
+def _operator(login: str) -> User:
+    return User(
+        login,
+        write=any_of(re.escape(amqp_names.COMMANDS), re.escape(amqp_names.QUERIES)),
+        read=any_of(re.escape(DEAD_RECENT.name), re.escape(EVENTS_RECENT.name)),
+        tags=("management",),
     )
 
 
@@ -178,10 +200,16 @@ def tenant_user(tenant: str) -> User:
 
 
 def _service(
-    role: str, *, consumes: Iterable[str], publishes: Iterable[str], inspects: Iterable[str] = ()
+    role: str,
+    *,
+    consumes: Iterable[str],
+    publishes: Iterable[str],
+    consumes_any: Iterable[str] = (),
+    inspects: Iterable[str] = (),
 ) -> User:
     """Return the user of a service, which may also publish dead letters.
 
+    `consumes_any` contains patterns of further queues.
     `inspects` names the queues that the service declares passively.
     RabbitMQ 4 answers only users with a permission for the queue.
     The permission to write to a queue is the smallest one.
@@ -189,7 +217,7 @@ def _service(
     return User(
         f"harebell_{role}",
         write=any_of(*map(re.escape, (*publishes, amqp_names.DEAD)), *inspects),
-        read=any_of(*map(re.escape, consumes)),
+        read=any_of(*map(re.escape, consumes), *consumes_any),
     )
 
 

@@ -9,16 +9,21 @@ A planner that trusts these statistics scans the partition once for each row.
 * staging       new, skipped, unstaged and moved runs, and stop requests
 * tickets       tickets from the rows of runs
 * claims        claims, lease renewals and the return of claimed runs
+* delegation    delegated runs and the reports of their workers
 * overlap       overlap slots and waiting runs
-* rate_limits   rate limits and delayed runs
+* label_slots   slots of concurrency labels and waiting runs
+* rate_limits   rate limits
+* delays        waiting and claimed runs that must start later
 * completion    outcomes of attempts
 * recovery      lost tickets, overdue runs and expired leases
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
+
+import orjson
 
 from harebell.contract.ids import RunKey
 
@@ -60,3 +65,8 @@ def nullable_array(values: Iterable[T | None]) -> list[T | None]:
     """
     listed = list(values)
     return [] if listed.count(None) == len(listed) else listed
+
+
+def progress_text(progress: Mapping[str, Any] | None) -> str | None:
+    """Return the parameter of a statement that stores progress, or None without a report."""
+    return None if not progress else orjson.dumps(progress).decode()

@@ -1,17 +1,19 @@
 """Claims of runs: the SQL that gives, renews and ends the lease of an executor."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
-from typing import Final, NamedTuple, TypeGuard
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import asyncpg
 
 from harebell.contract.ids import RunKey
+from harebell.domain.fencing_token import seq_of
 from harebell.domain.recurrence import RESOLUTION
 from harebell.domain.run_states import RunState
-from harebell.storage.runs import in_key_order, key_arrays, nullable_array
+from harebell.storage.runs import in_key_order, key_arrays, nullable_array, progress_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,16 +23,51 @@ class ClaimStatements:
     claim: str
     find: str
     renew: str
+    renew_with_progress: str
     cancel_unstarted: str
     return_unstarted: str
 
+
+_RENEW: Final = """
+WITH claimed AS (
+    SELECT t.k, t.started_at, r.scheduled_for, r.schedule_id
+    FROM unnest($1::timestamptz[], $2::uuid[], $3::bigint[], $4::timestamptz[])
+         WITH ORDINALITY AS t(scheduled_for, schedule_id, token, started_at, k)
+    JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+    WHERE CASE WHEN r.state = 'running' AND harebell_token(r.epoch, r.seq) = t.token
+               THEN true ELSE false END
+    FOR UPDATE OF r SKIP LOCKED
+)
+UPDATE runs r SET lease_until = now() + make_interval(secs => r.lease_seconds),
+                  started_at = claimed.started_at
+FROM claimed
+WHERE r.scheduled_for = claimed.scheduled_for AND r.schedule_id = claimed.schedule_id
+RETURNING claimed.k,
+          CASE WHEN r.stop_requested_at IS NOT NULL
+               THEN coalesce(r.reason, 'cancelled') END AS stop_reason
+"""
+# A batch without a report has the statement above, so its renewals write no further column.
+_RENEW_WITH_PROGRESS: Final = (
+    _RENEW.replace("$4::timestamptz[])", "$4::timestamptz[], $5::text[])")
+    .replace("token, started_at, k)", "token, started_at, progress, k)")
+    .replace("t.k, t.started_at,", "t.k, t.started_at, t.progress::jsonb AS progress,")
+    .replace(
+        "started_at = claimed.started_at",
+        """started_at = claimed.started_at,
+                  progress = CASE WHEN claimed.progress IS NULL THEN r.progress
+                                  ELSE coalesce(r.progress, '{}') || claimed.progress END,
+                  progress_at = CASE WHEN claimed.progress IS NULL THEN r.progress_at
+                                     ELSE now() END""",
+    )
+)
 
 STATEMENTS: Final = ClaimStatements(
     # A ticket of a failed transaction can have the `seq` of the row and an earlier time. Times of
     # tickets have milliseconds. A due row accepts any ticket with its `seq`.
     claim="""
 UPDATE runs r SET state = 'running', seq = r.seq + 1, attempt = r.attempt + 1,
-                  lease_holder = $7, lease_until = now() + make_interval(secs => t.lease),
+                  lease_holder = $7, epoch = (SELECT harebell_epoch()),
+                  lease_until = now() + make_interval(secs => t.lease),
                   lease_seconds = t.lease, started_at = NULL, next_attempt_at = NULL,
                   reason = NULL, stop_requested_at = NULL
 FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::int[], $5::text[], $6::float8[],
@@ -43,39 +80,27 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
             AND coalesce(r.next_attempt_at, r.due_at)
                 <= greatest(t.due_at + interval '1 millisecond', now())
            THEN true ELSE false END
-RETURNING t.k, r.seq, r.attempt, r.failed_probes
+RETURNING t.k, harebell_token(r.epoch, r.seq) AS token, r.attempt, r.failed_probes,
+          r.progress -> 'checkpoint' AS checkpoint
 """,
     find="""
 SELECT t.k, r.seq, r.state, r.attempt, r.failed_probes, r.lease_holder, r.version,
+       harebell_token(r.epoch, r.seq) AS token, r.progress -> 'checkpoint' AS checkpoint,
        coalesce(r.expires_at <= now(), false) AS is_expired
 FROM unnest($1::timestamptz[], $2::uuid[]) WITH ORDINALITY AS t(scheduled_for, schedule_id, k)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 """,
-    renew="""
-WITH claimed AS (
-    SELECT t.k, t.started_at, r.scheduled_for, r.schedule_id
-    FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::timestamptz[])
-         WITH ORDINALITY AS t(scheduled_for, schedule_id, token, started_at, k)
-    JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-    WHERE CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
-    FOR UPDATE OF r SKIP LOCKED
-)
-UPDATE runs r SET lease_until = now() + make_interval(secs => r.lease_seconds),
-                  started_at = claimed.started_at
-FROM claimed
-WHERE r.scheduled_for = claimed.scheduled_for AND r.schedule_id = claimed.schedule_id
-RETURNING claimed.k,
-          CASE WHEN r.stop_requested_at IS NOT NULL
-               THEN coalesce(r.reason, 'cancelled') END AS stop_reason
-""",
+    renew=_RENEW,
+    renew_with_progress=_RENEW_WITH_PROGRESS,
     cancel_unstarted="""
 UPDATE runs r SET state = 'cancelled', seq = r.seq + 1, attempt = r.attempt - 1,
                   outcome = 'cancelled', reason = coalesce(r.reason, 'cancelled'),
                   finished_at = now(), lease_until = NULL, lease_holder = NULL
-FROM unnest($1::timestamptz[], $2::uuid[], $3::int[])
+FROM unnest($1::timestamptz[], $2::uuid[], $3::bigint[])
      WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state = 'running' AND r.seq = t.token AND r.stop_requested_at IS NOT NULL
+  AND CASE WHEN r.state = 'running' AND harebell_token(r.epoch, r.seq) = t.token
+            AND r.stop_requested_at IS NOT NULL
            THEN true ELSE false END
 RETURNING t.k
 """,
@@ -84,10 +109,11 @@ UPDATE runs r SET state = CASE WHEN r.attempt > 1 THEN 'retrying' ELSE 'staged' 
                   seq = r.seq + 1, attempt = r.attempt - 1, lease_until = NULL,
                   lease_holder = NULL, staged_at = now(), started_at = NULL,
                   next_attempt_at = CASE WHEN r.attempt > 1 THEN now() END
-FROM unnest($1::timestamptz[], $2::uuid[], $3::int[])
+FROM unnest($1::timestamptz[], $2::uuid[], $3::bigint[])
      WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state = 'running' AND r.seq = t.token AND r.stop_requested_at IS NULL
+  AND CASE WHEN r.state = 'running' AND harebell_token(r.epoch, r.seq) = t.token
+            AND r.stop_requested_at IS NULL
            THEN true ELSE false END
 RETURNING t.k, r.seq
 """,
@@ -115,7 +141,7 @@ class ClaimKey:
 
     def matches(self, claim: "Claim | None") -> TypeGuard["Claim"]:
         """Return whether this ticket claimed the run, and not another ticket of the run."""
-        return claim is not None and claim.token == self.seq + 1
+        return claim is not None and seq_of(claim.token) == self.seq + 1
 
 
 class Claim(NamedTuple):
@@ -131,6 +157,10 @@ class Claim(NamedTuple):
     attempt: int
     started_at: datetime | None = None
     failed_probes: int = 0
+    checkpoint: str | None = None  # JSON of the last report of the earlier attempts
+
+
+NO_PROGRESS: Final[Mapping[RunKey, Mapping[str, Any]]] = MappingProxyType({})
 
 
 async def claim(
@@ -193,17 +223,33 @@ def _explain(rejected: ClaimKey, row: asyncpg.Record | None, holder: str) -> Cla
 
 def _claim(key: RunKey, row: asyncpg.Record) -> Claim:
     """Return the claim of a row, whose `failed_probes` is null without a failed probe."""
-    return Claim(key, row["seq"], row["attempt"], failed_probes=row["failed_probes"] or 0)
+    return Claim(
+        key,
+        row["token"],
+        row["attempt"],
+        failed_probes=row["failed_probes"] or 0,
+        checkpoint=row["checkpoint"],
+    )
 
 
-async def renew(pool: asyncpg.Pool, claims: Sequence[Claim]) -> dict[RunKey, str | None]:
+async def renew(
+    pool: asyncpg.Pool,
+    claims: Sequence[Claim],
+    progress: Mapping[RunKey, Mapping[str, Any]] = NO_PROGRESS,
+) -> dict[RunKey, str | None]:
     """Renew the leases and return the reason of the stop request of each run, or None.
 
-    Omit a run that another executor or the ticker has taken, and skip a locked row.
+    Store the fields of `progress`, and keep those that it omits. Omit a run that another executor
+    or the ticker has taken, and skip a locked row.
     """
     ordered = in_key_order(claims)
     started_at = nullable_array(each.started_at for each in ordered)
-    rows = await pool.fetch(STATEMENTS.renew, *_token_arrays(ordered), started_at)
+    parameters: list[Any] = [*_token_arrays(ordered), started_at]
+    statement = STATEMENTS.renew
+    if progress:
+        statement = STATEMENTS.renew_with_progress
+        parameters.append([progress_text(progress.get(each.key)) for each in ordered])
+    rows = await pool.fetch(statement, *parameters)
     return {ordered[row["k"] - 1].key: row["stop_reason"] for row in rows}
 
 

@@ -37,24 +37,25 @@ WITH moved AS (
                       failed_probes = CASE WHEN t.is_failed_probe
                                            THEN coalesce(r.failed_probes, 0) + 1
                                            ELSE r.failed_probes END
-    FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
+    FROM unnest($1::timestamptz[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[],
                 $7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[],
                 $11::text[], $12::text[], $13::smallint[], $14::float8[], $15::text[],
-                $16::boolean[])
+                $16::boolean[], $17::text[])
          WITH ORDINALITY AS t(scheduled_for, schedule_id, token, state, reason, outcome,
                               started_at, finished_at, next_attempt_at, staged_at,
                               error_code, error, http_status, duration_ms, result,
-                              is_failed_probe, k)
+                              is_failed_probe, trace, k)
     WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-      AND CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
+      AND CASE WHEN r.state = 'running' AND harebell_token(r.epoch, r.seq) = t.token
+               THEN true ELSE false END
     RETURNING t.*, r.replay_number, r.attempt, r.lease_holder, r.seq
 ), recorded AS (
     INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, lease_holder,
                           started_at, finished_at, outcome, error_code, error, http_status,
-                          duration_ms, result, is_failed_probe)
+                          duration_ms, result, is_failed_probe, trace)
     SELECT scheduled_for, schedule_id, replay_number, attempt, lease_holder,
            started_at, finished_at, outcome, error_code, error, http_status,
-           duration_ms, result, is_failed_probe
+           duration_ms, result, is_failed_probe, trace
     FROM moved
 )
 SELECT k, seq FROM moved
@@ -62,10 +63,11 @@ SELECT k, seq FROM moved
     find_stop_requests="""
 SELECT t.k, CASE WHEN r.stop_requested_at IS NOT NULL
                  THEN coalesce(r.reason, 'cancelled') END AS stop_reason
-FROM unnest($1::timestamptz[], $2::uuid[], $3::int[])
+FROM unnest($1::timestamptz[], $2::uuid[], $3::bigint[])
      WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-WHERE CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
+WHERE CASE WHEN r.state = 'running' AND harebell_token(r.epoch, r.seq) = t.token
+           THEN true ELSE false END
 ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r
 """,
     # The run may have had later transitions, but its attempt keeps the exact time of its end.
@@ -110,6 +112,7 @@ async def complete(
         nullable_array(each.duration_ms for each in ordered),
         nullable_array(each.result for each in ordered),
         nullable_array(each.is_failed_probe or None for each in ordered),
+        nullable_array(each.trace for each in ordered),
     )
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
 

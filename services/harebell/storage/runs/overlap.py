@@ -16,9 +16,10 @@ from uuid import UUID
 import asyncpg
 
 from harebell.contract.ids import RunKey
+from harebell.domain.concurrency import Label
 from harebell.domain.overlap import OverlapSlot
 from harebell.domain.run_states import Reason, RunState
-from harebell.storage.runs import key_arrays
+from harebell.storage.runs import key_arrays, label_slots
 from harebell.storage.runs.claims import ClaimKey
 
 MAX_SCHEDULES: Final = 500  # in one search for stalled schedules
@@ -155,9 +156,14 @@ class OpenRunRow:
         return is_current and not self.slot.is_busy and ticket.is_in_time_for(self.not_before)
 
 
-async def lock(connection: asyncpg.Connection, schedules: Iterable[UUID]) -> None:
-    """Lock the schedules in one order, so that no two transactions wait for each other."""
-    if keys := sorted(set(map(_lock_key, schedules))):
+async def lock(
+    connection: asyncpg.Connection, schedules: Iterable[UUID], labels: Iterable[Label] = ()
+) -> None:
+    """Lock the schedules and the concurrency labels in one order.
+
+    No two transactions then wait for each other.
+    """
+    if keys := sorted({*map(_lock_key, schedules), *map(label_slots.lock_key, labels)}):
         await connection.execute(STATEMENTS.lock, keys)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import asyncpg
 
 from harebell.contract.ids import RunKey
+from harebell.contract.types import EARLIEST
 from harebell.storage.runs import key_arrays
 
 MAX_ROWS: Final = 500  # of one search
@@ -32,17 +33,18 @@ class RecoveryStatements:
 
 STATEMENTS: Final = RecoveryStatements(
     # The interval between two tickets of a row doubles, because it is as long as the row was late
-    # at its last ticket. A retry without `staged_at` waits in PostgreSQL. `overlap.find_stalled`
-    # finds the runs that wait for an overlap slot, and this statement only the expired ones. An
-    # expired run ends at once, even if a breaker still defers its ticket.
+    # at its last ticket. A retry without `staged_at` waits in PostgreSQL. `find_stalled` of
+    # `overlap` and `label_slots` finds the runs that wait for a slot, and this statement only the
+    # expired ones. An expired run ends at once, even if a breaker still defers its ticket.
     find_lost_tickets="""
 WITH late AS (
     SELECT scheduled_for, schedule_id, pool, lane, staged_at,
            coalesce(next_attempt_at, due_at) AS at, coalesce(expires_at <= now(), false) AS is_over
     FROM runs
-    WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $1)
+    WHERE finished_at IS NULL AND due_at >= $6 AND due_at < now() + make_interval(secs => $1)
       AND CASE WHEN state IN ('staged', 'retrying')
-                AND (reason IS DISTINCT FROM 'waiting_for_overlap' OR expires_at <= now())
+                AND (coalesce(reason, '') NOT IN ('waiting_for_overlap', 'waiting_for_label')
+                     OR expires_at <= now())
                THEN true ELSE false END
 )
 SELECT scheduled_for, schedule_id, pool, lane,
@@ -80,16 +82,17 @@ SELECT lease_holder, bool_or(lease_until < now()) AS has_expired,
        bool_or(lease_until - make_interval(secs => lease_seconds) <
                now() - make_interval(secs => $1)) AS is_silent
 FROM runs
-WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $2)
+WHERE finished_at IS NULL AND due_at >= $3 AND due_at < now() + make_interval(secs => $2)
   AND CASE WHEN state = 'running' THEN true ELSE false END
 GROUP BY lease_holder
 """,
     lock_expired_leases="""
-SELECT scheduled_for, schedule_id, seq, attempt, failed_probes, lease_holder, started_at, reason,
-       stop_requested_at IS NOT NULL AS has_stop_request
+SELECT scheduled_for, schedule_id, harebell_token(epoch, seq) AS token, attempt, failed_probes,
+       lease_holder, started_at, reason, stop_requested_at IS NOT NULL AS has_stop_request
 FROM runs
-WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $5)
+WHERE finished_at IS NULL AND due_at >= $7 AND due_at < now() + make_interval(secs => $5)
   AND CASE WHEN state <> 'running' THEN false
+           WHEN lease_holder = 'worker' THEN lease_until < now() AND lease_seconds < $6
            WHEN $2 AND lease_until < now() THEN true
            WHEN lease_holder = ANY($1)
            THEN lease_until - make_interval(secs => lease_seconds) <
@@ -140,7 +143,8 @@ class LeaseHolder:
     has_expired: bool
 
 
-async def find_lost_tickets(pool: asyncpg.Pool) -> list[LostTicket]:
+async def find_lost_tickets(pool: asyncpg.Pool, *, since: datetime = EARLIEST) -> list[LostTicket]:
+    """Return runs whose ticket is probably lost, among those that are due from `since` on."""
     rows = await pool.fetch(
         STATEMENTS.find_lost_tickets,
         RETRY_LEAD,
@@ -148,6 +152,7 @@ async def find_lost_tickets(pool: asyncpg.Pool) -> list[LostTicket]:
         LOST_IN_ANY_CASE_AFTER,
         MAX_REPUBLISH_INTERVAL,
         MAX_ROWS,
+        since,
     )
     return [
         LostTicket(
@@ -171,22 +176,41 @@ async def mark_restaged(connection: asyncpg.Connection, keys: Sequence[RunKey]) 
     return [_key(row) for row in rows]
 
 
-async def find_lease_holders(pool: asyncpg.Pool) -> list[LeaseHolder]:
-    rows = await pool.fetch(STATEMENTS.find_lease_holders, SILENT_AFTER, RETRY_LEAD)
+async def find_lease_holders(
+    pool: asyncpg.Pool, *, since: datetime = EARLIEST
+) -> list[LeaseHolder]:
+    """Return the holders of leases of runs that are due from `since` on."""
+    rows = await pool.fetch(STATEMENTS.find_lease_holders, SILENT_AFTER, RETRY_LEAD, since)
     return [LeaseHolder(row["lease_holder"], row["is_silent"], row["has_expired"]) for row in rows]
 
 
 async def lock_expired_leases(
-    connection: asyncpg.Connection, dead_holders: Sequence[str], *, by_time: bool
+    connection: asyncpg.Connection,
+    dead_holders: Sequence[str],
+    *,
+    by_time: bool,
+    reports_read_for: float = 0,
+    since: datetime = EARLIEST,
 ) -> list[ExpiredLease]:
-    """Lock the silent leases of dead holders and, with `by_time`, all leases past their end."""
+    """Lock the silent leases of dead holders and, with `by_time`, all leases past their end.
+
+    A lease of a worker is locked if heartbeats were read for longer than the lease lasts.
+    `reports_read_for` is that time in seconds. The runs are due from `since` on.
+    """
     rows = await connection.fetch(
-        STATEMENTS.lock_expired_leases, dead_holders, by_time, SILENT_AFTER, MAX_ROWS, RETRY_LEAD
+        STATEMENTS.lock_expired_leases,
+        dead_holders,
+        by_time,
+        SILENT_AFTER,
+        MAX_ROWS,
+        RETRY_LEAD,
+        reports_read_for,
+        since,
     )
     return [
         ExpiredLease(
             key=_key(row),
-            token=row["seq"],
+            token=row["token"],
             attempt=row["attempt"],
             holder=row["lease_holder"],
             started_at=row["started_at"],

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
 from typing import Final
 
 import asyncpg
@@ -43,7 +45,8 @@ ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
     state = 'staged', version = excluded.version, seq = r.seq + 1, reason = NULL,
     outcome = NULL, pool = excluded.pool, lane = excluded.lane, priority = excluded.priority,
     due_at = excluded.due_at, expires_at = excluded.expires_at, staged_at = excluded.staged_at,
-    finished_at = NULL, stop_requested_at = NULL
+    finished_at = NULL, stop_requested_at = NULL,
+    override = coalesce(excluded.override, r.override)
 WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused', 'cancelled')
 RETURNING scheduled_for, schedule_id, seq
 """,
@@ -72,13 +75,20 @@ FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::text[])
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END
 """,
+    # A new due time releases a run that a blackout holds back. If a blackout still lasts, the
+    # executor holds the run back again.
     move_to_version="""
 UPDATE runs r SET version = t.version, seq = r.seq + 1, pool = t.pool, lane = t.lane,
                   priority = t.priority, staged_at = now(),
-                  expires_at = CASE WHEN r.origin = 'backfill' THEN NULL ELSE t.expires_at END
+                  expires_at = CASE WHEN r.origin = 'backfill' THEN NULL ELSE t.expires_at END,
+                  due_at = coalesce(t.due_at, r.due_at),
+                  next_attempt_at = CASE WHEN t.due_at IS NULL OR r.reason IS DISTINCT FROM
+                                              'blackout' THEN r.next_attempt_at END,
+                  reason = CASE WHEN t.due_at IS NULL OR r.reason IS DISTINCT FROM 'blackout'
+                                THEN r.reason END
 FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::smallint[],
-            $7::timestamptz[])
-     AS t(scheduled_for, schedule_id, version, pool, lane, priority, expires_at)
+            $7::timestamptz[], $8::timestamptz[])
+     AS t(scheduled_for, schedule_id, version, pool, lane, priority, expires_at, due_at)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state = 'staged' AND r.attempt = 0 THEN true ELSE false END
 """,
@@ -153,8 +163,15 @@ async def cancel(connection: asyncpg.Connection, reasons: Mapping[RunKey, Reason
         await connection.execute(STATEMENTS.cancel, *key_arrays(ordered), texts, states)
 
 
-async def move_to_version(connection: asyncpg.Connection, runs: Sequence[NewRun]) -> None:
-    """Move staged runs to another version with its expiry. The caller rebuilds their tickets."""
+async def move_to_version(
+    connection: asyncpg.Connection,
+    runs: Sequence[NewRun],
+    due_times: Mapping[RunKey, datetime] = MappingProxyType({}),
+) -> None:
+    """Move staged runs to another version with its expiry. The caller rebuilds their tickets.
+
+    A run in `due_times` gets that due time, and no blackout holds it back any longer.
+    """
     if runs:
         ordered = in_key_order(runs)
         await connection.execute(
@@ -163,6 +180,7 @@ async def move_to_version(connection: asyncpg.Connection, runs: Sequence[NewRun]
             [run.placement.version for run in ordered],
             *_placement_arrays([run.placement for run in ordered]),
             nullable_array(run.expires_at for run in ordered),
+            nullable_array(due_times.get(run.key) for run in ordered),
         )
 
 

@@ -21,10 +21,16 @@ class TicketStatements:
 
 
 STATEMENTS: Final = TicketStatements(
+    # Only a run with an attempt has a previous attempt, so most runs need no search for one.
     rebuild="""
 SELECT run.scheduled_for, run.schedule_id, coalesce(run.next_attempt_at, run.due_at) AS due_at,
     run.expires_at, run.seq, run.version, run.replay_number, run.pool, run.lane, run.priority,
-    run.override, run.reason, version.run_spec
+    run.override, run.reason, version.run_spec,
+    CASE WHEN run.attempt > 0 OR run.replay_number > 0 THEN (
+        SELECT attempt.trace FROM attempts AS attempt
+        WHERE attempt.scheduled_for = run.scheduled_for AND attempt.schedule_id = run.schedule_id
+        ORDER BY attempt.replay_number DESC, attempt.number DESC LIMIT 1
+    ) END AS previous_trace
 FROM unnest($1::timestamptz[], $2::uuid[]) WITH ORDINALITY
     AS requested (scheduled_for, schedule_id, k)
 JOIN runs AS run
@@ -64,6 +70,7 @@ def _ticket(row: asyncpg.Record) -> Ticket:
         lane=Lane(row["lane"]),
         priority=row["priority"],
         override=override,
+        previous_trace=row["previous_trace"],
         reserved=True if row["reason"] == Reason.RATE_LIMITED else None,
         run_spec=RunSpec.model_validate_json(row["run_spec"]).with_override(override),
     )

@@ -8,7 +8,9 @@
 * ended                 `schedule.delete`, and the rejection and the revival of ended schedules
 * pause_resume_cancel   `schedule.pause`, `schedule.resume` and `schedule.cancel`
 * manual_runs           `schedule.trigger`, `schedule.backfill`, `schedule.skip` and run commands
+* calendars             `calendar.put` and `calendar.delete`
 * bulk                  one command to many schedules
+* delayed               the dead letters of rejected delayed messages
 * responses             the response of a schedule command
 * events                stop requests, replies and events after the commit
 """

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -11,29 +11,44 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from harebell.contract.commands import MAX_BULK_SCHEDULES, BulkCommand, SchedulePut
+from harebell.contract.calendar import CalendarDelete, CalendarPut
+from harebell.contract.commands import (
+    MAX_BULK_SCHEDULES,
+    BulkCommand,
+    ScheduleBackfill,
+    SchedulePatch,
+    SchedulePut,
+)
 from harebell.contract.errors import InvalidInput, NotFound, Rejected
-from harebell.contract.responses import BulkResponse
+from harebell.contract.responses import BulkResponse, ErrorResponse, ScheduleResponse
+from harebell.contract.types import instant_text
 from harebell.domain.run_states import ScheduleState
 from harebell.domain.sender import IdentityMode
+from harebell.domain.usage_counts import BACKFILL_RUNS, SCHEDULES, UsageCounts, UsageKey
+from harebell.messaging import run_log
 from harebell.messaging.acknowledge import Delivery, Outcome
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
-from harebell.runtime.clock import Clock
+from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.storage.runs.tickets import rebuild_tickets
 from harebell.ticker import metrics
 from harebell.ticker.commands.batch import BatchItem, CommandBatch, read_batches
 from harebell.ticker.commands.bulk import apply_bulk
+from harebell.ticker.commands.calendars import uses_calendar
+from harebell.ticker.commands.delayed import rejected_messages
 from harebell.ticker.commands.events import publish_batch_events
 from harebell.ticker.commands.handlers import CommandContext, Response, apply_command
 from harebell.ticker.model.planning import plan_unit
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
+from harebell.ticker.stage_spans import record_batch
+from harebell.ticker.store.calendars import find_schedules_of_calendar, load_calendars
 from harebell.ticker.store.command_results import (
     CommandKey,
     load_bulk_operation,
+    load_removed_until,
     load_responses,
     record_bulk_operation,
     record_responses,
@@ -46,6 +61,7 @@ from harebell.ticker.store.versions import VersionCache
 APPLIED: Final = "applied"
 REPEATED: Final = "repeated"
 REJECTED: Final = "rejected"
+MAX_UNINTERRUPTED: Final = 0.02  # seconds between commands before another task may run
 
 log = structlog.get_logger()
 
@@ -73,6 +89,7 @@ class CommandApplier:
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
     identity: IdentityMode
     schedule_counts: ScheduleCounts
+    usage: UsageCounts = field(default_factory=UsageCounts)
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Apply the deliveries in batches and return one outcome for each delivery.
@@ -108,12 +125,13 @@ class CommandApplier:
             now = self.clock.now()
             creations = count_creations(unit, batch.without(repeated))
             rooms = await self.schedule_counts.rooms(connection, creations)
-            decide_batch(unit, batch, repeated, now=now, rooms=rooms)
+            await decide_batch(unit, batch, repeated, now=now, rooms=rooms)
             steps = plan_unit(unit, now=now, until=now + self.horizon)
             await save_unit_of_work(connection, unit)
             saved = await save_planning_steps(connection, steps, now=now)
             moved = await rebuild_tickets(connection, unit.moved_runs)
             await record_responses(connection, batch.responses)
+            await self.publisher.publish_all(rejected_messages(batch, now))
             await _record_bulk_operations(connection, batch)
             tickets = [*saved.tickets, *map(TicketHeader.of, moved)]
             await transaction.publish(tickets)
@@ -128,22 +146,31 @@ class CommandApplier:
         self.on_saved(saved.records)
         metrics.RUNS_STAGED.inc(len(tickets))
         _count_commands(batch, applied_at)
+        count_usage(self.usage, batch.items)
         log.info("commands applied", commands=len(batch.items), staged=len(tickets))
+        run_log.log_staged(tickets)
+        record_batch(batch, started_at=now, ended_at=applied_at)
         return AppliedBatch(batch=batch, unit=unit, saved=saved, applied_at=applied_at)
 
     async def _load(self, connection: asyncpg.Connection, items: Sequence[BatchItem]) -> UnitOfWork:
         """Load the schedules of the commands, their open runs and the runs that commands name."""
         for item in items:
             item.schedule_ids = await _find_bulk_schedules(connection, item)
+            item.schedule_ids = item.schedule_ids or await _find_users(connection, item)
+            await _check_history(connection, item)
         contexts = [item.context for item in items if item.context is not None]
         named = [each.schedule_id for each in contexts if each.schedule_id is not None]
         selected = [schedule_id for item in items for schedule_id in item.schedule_ids]
-        return await load_unit_of_work(
+        unit = await load_unit_of_work(
             connection,
             self.versions,
             [*named, *selected],
             named_runs=[key for each in contexts for key in each.named_runs],
         )
+        tenants = {each.tenant for each in contexts if _needs_calendars(unit, each)}
+        unit.calendars = await load_calendars(connection, tenants)
+        unit.unused_calendars = {use for item in items for use in _unused(unit, item)}
+        return unit
 
     async def _publish(self, applied: AppliedBatch | None) -> None:
         if applied is not None:
@@ -179,6 +206,63 @@ async def _find_bulk_schedules(connection: asyncpg.Connection, item: BatchItem) 
     return found
 
 
+async def _find_users(connection: asyncpg.Connection, item: BatchItem) -> Sequence[UUID]:
+    """Return the schedules of a calendar. Reject a change of a calendar with too many of them."""
+    command = None if item.context is None else item.context.command
+    if item.context is None or not isinstance(command, CalendarPut | CalendarDelete):
+        return ()
+    limit, key = MAX_BULK_SCHEDULES + 1, (item.context.tenant, command.name)
+    found = await find_schedules_of_calendar(connection, key, limit=limit)
+    if len(found) == limit:
+        reason = f"A calendar that changes must have at most {MAX_BULK_SCHEDULES} schedules."
+        item.reject(InvalidInput(reason, field="name", code="too_many"))
+        return ()
+    return found
+
+
+def _needs_calendars(unit: UnitOfWork, context: CommandContext) -> bool:
+    """Return whether the command changes a calendar, or may use one in a version."""
+    match context.command:
+        case CalendarPut() | CalendarDelete():
+            return True
+        case SchedulePut(calendars=calendars):
+            return calendars is not None
+        case SchedulePatch(set_=fields):
+            record = (
+                None if context.schedule_id is None else unit.schedules.get(context.schedule_id)
+            )
+            versions = () if record is None else (record.version, *record.pending)
+            return "calendars" in fields or any(each.policy.calendars for each in versions)
+        case _:
+            return False
+
+
+def _unused(unit: UnitOfWork, item: BatchItem) -> Iterator[tuple[str, str, UUID]]:
+    """Yield the schedules that were found by a calendar and no longer use it."""
+    context = item.context
+    if context is None or not isinstance(context.command, CalendarPut | CalendarDelete):
+        return
+    for schedule_id in item.schedule_ids:
+        record = unit.schedules.get(schedule_id)
+        if record is not None and not uses_calendar(record, context.command.name):
+            yield context.tenant, context.command.name, schedule_id
+
+
+async def _check_history(connection: asyncpg.Connection, item: BatchItem) -> None:
+    """Reject a backfill of a time whose run the retention may have removed.
+
+    Without its row, a run that has executed would be executed again.
+    """
+    context = item.context
+    if context is None or not isinstance(context.command, ScheduleBackfill):
+        return
+    removed_until = await load_removed_until(connection, context.tenant)
+    if removed_until is not None and context.command.from_ < removed_until:
+        start = instant_text(removed_until)
+        reason = f"The start must not be before {start}, because earlier history was removed."
+        item.reject(InvalidInput(reason, field="from", code="too_late"))
+
+
 def count_creations(unit: UnitOfWork, items: Iterable[BatchItem]) -> Counter[str]:
     """Return the number of puts by tenant that may create a schedule."""
     return Counter(
@@ -195,7 +279,7 @@ def _creates(unit: UnitOfWork, item: BatchItem) -> bool:
     return record is None or record.state is ScheduleState.DELETED
 
 
-def decide_batch(
+async def decide_batch(
     unit: UnitOfWork,
     batch: CommandBatch,
     repeated: Mapping[CommandKey, bytes],
@@ -207,9 +291,14 @@ def decide_batch(
 
     A repeated command changes nothing and gets the first response.
     A put that would create a schedule beyond the quota of its tenant is rejected.
+    Between the commands, the batches of other tenants may be applied.
     """
     responses = dict(repeated)
+    resumed_at = monotonic()
     for item in batch.items:
+        if monotonic() - resumed_at > MAX_UNINTERRUPTED:
+            await asyncio.sleep(0)
+            resumed_at = monotonic()
         if item.key is not None and item.key in responses:
             item.set_repeated(responses[item.key])
             continue
@@ -260,6 +349,17 @@ def _count_commands(batch: CommandBatch, now: datetime) -> None:
         latency = metrics.CHANGE_LATENCY.labels(message.verb)
         for _ in range(results[APPLIED]):
             latency.observe(seconds)
+
+
+def count_usage(usage: UsageCounts, items: Iterable[BatchItem]) -> None:
+    """Count the runs of backfills, and the rejections by quotas that only the ticker checks."""
+    for item in items:
+        tenant, response = item.message.tenant, item.response
+        if isinstance(response, ScheduleResponse) and response.status == "backfilled":
+            usage.add(UsageKey(tenant, BACKFILL_RUNS), len(response.runs or ()))
+        # Intake has counted its own rejections, which an item has before the ticker parses it.
+        if isinstance(response, ErrorResponse) and response.error.rule == SCHEDULES:
+            usage.add(UsageKey(tenant, SCHEDULES, response.error.code))
 
 
 def _result_of(item: BatchItem) -> str:

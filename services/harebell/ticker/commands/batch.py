@@ -2,18 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
-from harebell.contract.amqp_names import CHANGES
+from harebell.contract.accepted_commands import (
+    ACCEPTED_BATCH,
+    AcceptedCommand,
+    AcceptedCommands,
+    DelayedDelivery,
+)
+from harebell.contract.amqp_names import CHANGES, message_type
+from harebell.contract.calendar import CALENDAR_COMMANDS
 from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
 from harebell.contract.errors import InvalidInput, QuotaExceeded, Rejected
 from harebell.contract.ids import RunKey
-from harebell.contract.json_codec import decode_model, encode
+from harebell.contract.json_codec import decode_model, encode, list_adapter
 from harebell.contract.message import parse
 from harebell.contract.responses import ErrorResponse, error_response
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
@@ -22,11 +28,13 @@ from harebell.messaging.sender_check import is_foreign
 from harebell.ticker.commands.handlers import CommandContext, Response
 from harebell.ticker.store.command_results import CommandKey
 
+_COMMANDS: Final = {**SCHEDULE_COMMANDS, **CALENDAR_COMMANDS}
 MAX_COMMANDS: Final = 500  # in one transaction
 MAX_PART: Final = 100  # commands of one transaction, if other tenants wait for the same ticker
 PARSE_CHUNK: Final = 32  # commands parsed before the loop returns to a waiting transaction
 
 _ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
+_ACCEPTED_BATCH: Final = list_adapter(AcceptedCommands)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,24 +79,20 @@ class BatchItem:
 
 @dataclass(slots=True)
 class CommandBatch:
-    """The commands of one transaction, by message, and one outcome for each delivery.
+    """The commands of one transaction, by message, and the outcomes of finished deliveries.
 
-    A batch with a part of a large message contains only this part. The batch with the last part
-    has all items of the message in `whole`, and the outcome of the delivery.
+    A delivery is finished in the batch with its last command or in a later batch.
+    `replies` contains all items of each message whose last item is in this batch.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
     messages: list[tuple[AcceptedCommands, list[BatchItem]]] = field(default_factory=list)
-    whole: list[BatchItem] | None = None
+    replies: list[tuple[AcceptedCommands, list[BatchItem]]] = field(default_factory=list)
 
-    @property
-    def replies(self) -> list[tuple[AcceptedCommands, list[BatchItem]]]:
-        """Return the messages whose last item is in this batch, with all their items."""
-        if not self.outcomes:
-            return []
-        if self.whole is None:
-            return self.messages
-        return [(message, self.whole) for message, _ in self.messages]
+    def add(self, message: AcceptedCommands, items: list[BatchItem]) -> None:
+        """Add a whole message."""
+        self.messages.append((message, items))
+        self.replies.append((message, items))
 
     @property
     def items(self) -> list[BatchItem]:
@@ -117,33 +121,70 @@ class CommandBatch:
 
 
 async def read_batches(deliveries: Sequence[Delivery]) -> AsyncIterator[CommandBatch]:
-    """Yield batches in the order of the deliveries.
+    """Yield batches in the order of the deliveries."""
+    batch, size, unpaused = CommandBatch(), 0, 0
+    for delivery in deliveries:
+        messages = messages_or_outcome(delivery)
+        if not isinstance(messages, list):
+            batch.outcomes.append(messages)
+            continue
+        for message in messages:
+            unpaused += len(message.items)
+            if unpaused > PARSE_CHUNK:
+                await asyncio.sleep(0)
+                unpaused = len(message.items)
+            is_split = bool(tenant_of(delivery)) and len(message.items) > MAX_PART
+            if size and (is_split or size + len(message.items) > MAX_COMMANDS):
+                yield batch
+                batch, size = CommandBatch(), 0
+            if is_split:
+                for part in _parts(message, await _items(message)):
+                    yield part
+                continue
+            batch.add(message, await _items(message))
+            size += len(message.items)
+        batch.outcomes.append(DONE)
+    yield batch
 
-    A delivery that is not a message of accepted commands becomes a dead letter.
+
+def messages_or_outcome(delivery: Delivery) -> list[AcceptedCommands] | Outcome:
+    """Return the messages of a delivery, or its outcome if no command of it can be applied.
+
+    A delivery that contains no accepted commands becomes a dead letter.
     A delivery that intake has not published is refused.
     """
-    batch, size = CommandBatch(), 0
-    for delivery in deliveries:
-        if is_foreign(delivery, CHANGES):
-            batch.outcomes.append(DONE)
-            continue
-        try:
-            message = decode_model(_ACCEPTED_COMMANDS, delivery.trusted_body)
-        except InvalidInput as error:
-            batch.outcomes.append(DeadLettered(error.code, error.reason))
-            continue
-        is_split = bool(tenant_of(delivery)) and len(message.items) > MAX_PART
-        if size and (is_split or size + len(message.items) > MAX_COMMANDS):
-            yield batch
-            batch, size = CommandBatch(), 0
-        if is_split:
-            for part in _parts(message, await _items(message)):
-                yield part
-            continue
-        batch.messages.append((message, await _items(message)))
-        batch.outcomes.append(DONE)
-        size += len(message.items)
-    yield batch
+    if is_foreign(delivery, CHANGES):
+        return DONE
+    try:
+        return read_messages(delivery)
+    except InvalidInput as error:
+        return DeadLettered(error.code, error.reason)
+
+
+def read_messages(delivery: Delivery) -> list[AcceptedCommands]:
+    """Return the messages of a delivery, which contains one or a batch. Raise `InvalidInput`."""
+    body = delivery.trusted_body
+    if delivery.message.type == ACCEPTED_BATCH:
+        return decode_model(_ACCEPTED_BATCH, body)
+    return [decode_model(_ACCEPTED_COMMANDS, body)]
+
+
+def split_messages(delivery: Delivery) -> list[Delivery]:
+    """Return one part for each message of a delivery. The parts have no acknowledgement."""
+    whole = delivery.message
+    return [
+        Delivery(
+            replace(
+                whole,
+                body=encode(message),
+                type=message_type("accepted_commands"),
+                message_id=f"{whole.message_id}/{index}",
+                unacknowledged=None,
+            ),
+            delivery.queue,
+        )
+        for index, message in enumerate(read_messages(delivery))
+    ]
 
 
 def _parts(message: AcceptedCommands, items: list[BatchItem]) -> Iterator[CommandBatch]:
@@ -155,7 +196,7 @@ def _parts(message: AcceptedCommands, items: list[BatchItem]) -> Iterator[Comman
     for start in range(0, len(items), MAX_PART):
         part = CommandBatch(messages=[(message, items[start : start + MAX_PART])])
         if start + MAX_PART >= len(items):
-            part.outcomes, part.whole = [DONE], items
+            part.replies = [(message, items)]
         yield part
 
 
@@ -181,17 +222,18 @@ def _item(message: AcceptedCommands, accepted: AcceptedCommand) -> BatchItem:
 
 
 def _context(message: AcceptedCommands, accepted: AcceptedCommand) -> CommandContext:
-    model = SCHEDULE_COMMANDS.get(message.verb)
+    model = _COMMANDS.get(message.verb)
     if model is None:
         raise Rejected(
-            f"The command must be a schedule or run command, not {message.verb!r}.",
+            f"The command must be a schedule, run or calendar command, not {message.verb!r}.",
             code="unknown_command",
         )
     command = parse(model, accepted.body)
     schedule_id = accepted.schedule_id
     if isinstance(command, RunCancel | RunResolve):
         schedule_id = RunKey.parse(command.run_id).schedule_id
-    if schedule_id is None and not command.is_bulk:
+    names_schedule = message.verb not in CALENDAR_COMMANDS and not command.is_bulk
+    if schedule_id is None and names_schedule:
         raise InvalidInput(
             "The accepted command must have a schedule id, because it is no bulk operation.",
             field="schedule_id",
@@ -202,6 +244,8 @@ def _context(message: AcceptedCommands, accepted: AcceptedCommand) -> CommandCon
         schedule_id=schedule_id,
         accepted_at=message.accepted_at,
         actor=message.actor,
+        trace=message.trace,
+        is_redelivered=message.delayed is DelayedDelivery.REPEATED,
     )
 
 

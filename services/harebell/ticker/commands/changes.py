@@ -10,6 +10,7 @@ from harebell.contract.responses import ScheduleResponse
 from harebell.contract.schedule import Definition
 from harebell.contract.types import instant_text
 from harebell.contract.when import Recurring
+from harebell.domain.planner import StartDelays
 from harebell.domain.recurrence import RESOLUTION, Once, initial_cursor, recurs_at
 from harebell.domain.run_states import Reason, ScheduleState
 from harebell.ticker.commands.responses import schedule_response
@@ -56,7 +57,7 @@ def change(
         # The first version has not taken effect, because its put had an effective time.
         superseded.insert(0, record.version)
         supersede(unit, superseded, f"replaced by version {number}")
-        return _replace_version(unit, context, record, version=version, superseded=superseded)
+        return replace_version(unit, context, record, version=version, superseded=superseded)
     supersede(unit, superseded, f"replaced by version {number}")
     if effective_at is not None:
         return _add_pending_version(unit, context, record, version=version, superseded=superseded)
@@ -66,7 +67,53 @@ def change(
         version = replace(version, effective_at=record.version.since)
     if _has_backlog(record, context.accepted_at) and version.anchor != record.version.anchor:
         return _replace_after_backlog(unit, context, record, version=version, superseded=superseded)
-    return _replace_version(unit, context, record, version=version, superseded=superseded)
+    return replace_version(unit, context, record, version=version, superseded=superseded)
+
+
+def replace_version(
+    unit: UnitOfWork,
+    context: CommandContext,
+    record: ScheduleRecord,
+    *,
+    version: Version,
+    superseded: Sequence[Version],
+) -> ScheduleResponse:
+    """Replace the version in force, and move overdue runs to the new version.
+
+    With the same times, planning continues from the old cursor. With other calendars, planning
+    decides the times from now on again.
+    """
+    claimed = unit.claimed_runs(record)
+    delays = _changed_delays(record.version, version)
+    for run in unit.open_runs_of(record):
+        if run.is_unattempted and _moves_to(version, run, context.accepted_at):
+            unit.move_to_version(run, version, None if delays is None else _due_at(run, delays))
+    has_begun = record.version not in superseded
+    has_same_times = has_begun and version.definition.when == record.version.definition.when
+    unstaged = unit.unstage(record, Reason.SUPERSEDED)
+    first = cursor = initial_cursor(version.recurrence, version.since)
+    if has_same_times and not isinstance(version.recurrence, Once):
+        cursor = unstaged.planned_until
+        if _calendars_of(version) != _calendars_of(record.version):
+            unstaged = _decide_again(unstaged, version.since)
+            cursor = unstaged.planned_until
+    changed = _continue_unless_stopped(
+        unstaged._replace(
+            version=version,
+            pending=tuple(each for each in record.pending if each not in superseded),
+            planned_until=cursor,
+            changed_at=context.accepted_at,
+            dispatched=unstaged.dispatched if has_same_times else 0,
+        )
+    )
+    put_in_force(unit, unstaged, version, planned_from=cursor)
+    return schedule_response(
+        unit.update(changed),
+        "updated",
+        max(first, cursor),
+        in_flight=claimed,
+        superseded=superseded,
+    )
 
 
 def effective_time(context: CommandContext) -> datetime | None:
@@ -87,6 +134,7 @@ def new_version(context: CommandContext, definition: Definition, *, number: int)
         effective_at=effective_time(context),
         actor=context.actor,
         note=getattr(context.command, "note", None),
+        trace=context.trace,
     )
     version.recurrence.next_after(version.since - RESOLUTION)
     return version
@@ -221,45 +269,30 @@ def _add_pending_version(
     )
 
 
-def _replace_version(
-    unit: UnitOfWork,
-    context: CommandContext,
-    record: ScheduleRecord,
-    *,
-    version: Version,
-    superseded: Sequence[Version],
-) -> ScheduleResponse:
-    """Replace the version in force, and move overdue runs to the new version.
+def _calendars_of(version: Version) -> tuple[object, object]:
+    return version.policy.calendars, version.policy.pinned_calendars
 
-    With the same times, planning continues from the old cursor.
-    """
-    claimed = unit.claimed_runs(record)
-    for run in unit.open_runs_of(record):
-        if run.is_unattempted and _moves_to(version, run, context.accepted_at):
-            unit.move_to_version(run, version)
-    has_begun = record.version not in superseded
-    has_same_times = has_begun and version.definition.when == record.version.definition.when
-    unstaged = unit.unstage(record, Reason.SUPERSEDED)
-    first = cursor = initial_cursor(version.recurrence, version.since)
-    if has_same_times and not isinstance(version.recurrence, Once):
-        cursor = unstaged.planned_until
-    changed = _continue_unless_stopped(
-        unstaged._replace(
-            version=version,
-            pending=tuple(each for each in record.pending if each not in superseded),
-            planned_until=cursor,
-            changed_at=context.accepted_at,
-            dispatched=unstaged.dispatched if has_same_times else 0,
-        )
-    )
-    put_in_force(unit, unstaged, version, planned_from=cursor)
-    return schedule_response(
-        unit.update(changed),
-        "updated",
-        max(first, cursor),
-        in_flight=claimed,
-        superseded=superseded,
-    )
+
+def _changed_delays(old: Version, new: Version) -> StartDelays | None:
+    """Return the delays of a new version, or None if its blackouts are those of the old one."""
+    before, after = StartDelays.of(old.policy), StartDelays.of(new.policy)
+    return None if before.blackouts == after.blackouts else after
+
+
+def _due_at(run: LockedRun, delays: StartDelays) -> datetime:
+    """Return the due time of a run that moves. A manual run is due at its scheduled time."""
+    return delays.due_time(run.key) if run.is_from_recurrence else run.due_at
+
+
+def _decide_again(record: ScheduleRecord, since: datetime) -> ScheduleRecord:
+    """Return the schedule with a cursor before `since`, and without counting its later runs."""
+    cursor = min(record.planned_until, since - RESOLUTION)
+    again = [
+        time
+        for time in record.open_runs
+        if cursor < time <= record.planned_until and recurs_at(record.version.recurrence, time)
+    ]
+    return record._replace(planned_until=cursor, dispatched=max(0, record.dispatched - len(again)))
 
 
 def _continue_unless_stopped(record: ScheduleRecord) -> ScheduleRecord:

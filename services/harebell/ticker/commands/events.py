@@ -34,7 +34,7 @@ async def publish_batch_events(
 
     Raise `BrokerUnavailable` if a reply cannot be sent.
     """
-    await _send_replies(publisher, batch, identity)
+    await send_replies(publisher, batch, identity)
     await publisher.publish_each(stop_request_messages(unit))
     events = [
         *_schedule_events(batch.items, now),
@@ -44,7 +44,8 @@ async def publish_batch_events(
     await publish_events(publisher, events)
 
 
-async def _send_replies(publisher: Publisher, batch: CommandBatch, identity: IdentityMode) -> None:
+async def send_replies(publisher: Publisher, batch: CommandBatch, identity: IdentityMode) -> None:
+    """Send the reply of each message. Raise `BrokerUnavailable` if one cannot be sent."""
     replies = [
         reply(
             message.reply_to,

@@ -45,6 +45,7 @@ def trigger(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -
         scheduled_for=time,
         origin=ManualRunOrigin.TRIGGER,
         overlap=overlap,
+        trace=context.trace,
     )
     changed = _add_manual_runs(unit, context, record, runs=[run])
     response = schedule_response(changed, "triggered", context.accepted_at)
@@ -70,7 +71,12 @@ def backfill(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) 
             field="to",
         )
     runs = [
-        ManualRun(version=record.version, scheduled_for=time, origin=ManualRunOrigin.BACKFILL)
+        ManualRun(
+            version=record.version,
+            scheduled_for=time,
+            origin=ManualRunOrigin.BACKFILL,
+            trace=context.trace,
+        )
         for time in times
     ]
     run_ids = [str(run.key) for run in runs]

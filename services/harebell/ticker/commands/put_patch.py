@@ -1,7 +1,8 @@
 """The handlers of `schedule.put` and `schedule.patch`, which create schedules and versions."""
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from harebell.contract.commands import SchedulePatch, SchedulePut
 from harebell.contract.errors import Conflict, InvalidInput, NotFound
@@ -9,21 +10,33 @@ from harebell.contract.message import parse
 from harebell.contract.responses import ScheduleResponse
 from harebell.contract.schedule import Definition
 from harebell.contract.when import WHEN_RULES
+from harebell.domain.calendar_check import check_calendars
 from harebell.domain.literal_secrets import literal_warnings
 from harebell.domain.recurrence import initial_cursor
 from harebell.domain.run_states import ScheduleState
 from harebell.ticker.commands.changes import change, check_one_shot, new_version
 from harebell.ticker.commands.ended import change_ended, reject_ended, revive, start_again
 from harebell.ticker.commands.responses import schedule_response
+from harebell.ticker.model.calendars import with_pinned_calendars
 from harebell.ticker.model.planning_cursor import continue_planning
 from harebell.ticker.model.request import CommandContext, find_schedule, reject_stale
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import Version, VersionStatus
 
+# Between the acceptance of a message and its redelivery, if its schedule has ended until then.
+REDELIVERY_WINDOW: Final = timedelta(minutes=1)
+
 
 def put(unit: UnitOfWork, context: CommandContext, command: SchedulePut) -> ScheduleResponse:
     """Create a schedule, or give the schedule with this key a new version."""
-    return _with_warnings(_put(unit, context, command), command.definition)
+    pinned = command.model_copy(
+        update={
+            "pinned_calendars": with_pinned_calendars(
+                command.definition, unit.calendars, context.tenant
+            ).pinned_calendars
+        }
+    )
+    return _with_warnings(_put(unit, context, pinned), pinned.definition)
 
 
 def _put(unit: UnitOfWork, context: CommandContext, command: SchedulePut) -> ScheduleResponse:
@@ -32,6 +45,8 @@ def _put(unit: UnitOfWork, context: CommandContext, command: SchedulePut) -> Sch
     if record is None:
         return _create(unit, context, command)
     reject_stale(record, context)
+    if context.is_redelivered and repeats_message(unit, record, context, definition=definition):
+        return schedule_response(record, "unchanged", context.accepted_at)
     if record.state is ScheduleState.DELETED:
         return _create_again(unit, context, command, deleted=record)
     reject_ended(unit, record, revive=bool(command.revive))
@@ -51,6 +66,20 @@ def _put(unit: UnitOfWork, context: CommandContext, command: SchedulePut) -> Sch
     return change(unit, context, record, definition=definition)
 
 
+def repeats_message(
+    unit: UnitOfWork, record: ScheduleRecord, context: CommandContext, *, definition: Definition
+) -> bool:
+    """Return whether a redelivered message is the one that the schedule already has.
+
+    The delay of a redelivery begins later, so `when` does not count. A schedule that ended a while
+    ago belongs to an equal message before.
+    """
+    last = record.version.definition
+    same = definition.model_copy(update={"when": last.when}).fingerprint() == last.fingerprint()
+    age = context.accepted_at - record.changed_at
+    return same and (not unit.has_ended(record) or age <= REDELIVERY_WINDOW)
+
+
 def patch(unit: UnitOfWork, context: CommandContext, command: SchedulePatch) -> ScheduleResponse:
     """Apply a merge patch to the version that will be in force at the effective time."""
     record = find_schedule(unit, context)
@@ -66,6 +95,8 @@ def patch(unit: UnitOfWork, context: CommandContext, command: SchedulePatch) -> 
     except InvalidInput as error:
         error.field = f"set.{error.field}"
         raise
+    check_calendars(definition.calendars, definition.when, "set.calendars")
+    definition = with_pinned_calendars(definition, unit.calendars, context.tenant)
     response = _change_definition(unit, context, before, definition=definition, command=command)
     return _with_warnings(response, definition)
 

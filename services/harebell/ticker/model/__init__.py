@@ -1,10 +1,13 @@
 """Pure values and rules of the ticker. These modules do no I/O.
 
 * version           one version of a schedule and its handover
+* calendars         stored calendars, and definitions with their versions
 * unit_of_work      the schedules and locked runs of a batch, with every change
 * request           a command with its context and its schedule
 * planning_cursor   the cursor after a pause, a block or a change
 * outcomes          the effect of ended runs on their schedule
 * planning          the runs to stage up to the horizon
+* report            the report of a worker and the completion of its delegated run
 * run_rows          the rows of runs and their tickets
+* retention         the rows that the ticker may remove
 """

@@ -1,5 +1,6 @@
 """A command with its context, the runs that it names, and the schedule that it changes."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -33,10 +34,12 @@ class CommandContext(NamedTuple):
 
     tenant: str
     command: CommandBase
-    schedule_id: UUID | None  # None: a bulk operation
+    schedule_id: UUID | None  # None: a bulk operation or a calendar
     accepted_at: datetime
     actor: str | None
     applied_at: datetime | None = None  # None: at once
+    trace: Mapping[str, str] | None = None  # the JSON of a `TraceOrigin`
+    is_redelivered: bool = False  # a delayed message that intake may have accepted before
 
     @property
     def named_runs(self) -> list[RunKey]:

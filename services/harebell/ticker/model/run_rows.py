@@ -7,6 +7,7 @@ import orjson
 
 from harebell.contract.amqp_names import Lane, lane_of
 from harebell.contract.ids import RunKey
+from harebell.contract.ticket import OVERRIDE_OVERLAP, OVERRIDE_TRACE
 from harebell.contract.types import instant_text
 from harebell.domain.planner import catch_up, expiry_time, new_run
 from harebell.domain.run_states import NewRun, Placement, Reason, SkippedRange
@@ -33,8 +34,16 @@ def manual_run_row(run: ManualRun) -> NewRun:
         run.scheduled_for,
         None if is_backfill else expiry_time(version.policy, run.key),
         run.origin,
-        None if run.overlap is None else f'{{"overlap":"{run.overlap}"}}',
+        _override(run),
     )
+
+
+def _override(run: ManualRun) -> str | None:
+    """Return the override as text in the form that executors write and compare."""
+    if run.trace is None:
+        return None if run.overlap is None else f'{{"{OVERRIDE_OVERLAP}":"{run.overlap}"}}'
+    overlap = {} if run.overlap is None else {OVERRIDE_OVERLAP: run.overlap}
+    return orjson.dumps({**overlap, OVERRIDE_TRACE: run.trace}).decode()
 
 
 def moved_run_row(key: RunKey, version: Version) -> NewRun:

@@ -14,6 +14,7 @@ from harebell.domain.planner import remaining_runs
 from harebell.domain.recurrence import RESOLUTION, recurs_at
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.domain.schedule_status import RunResult, visible_state
+from harebell.ticker.model.calendars import CalendarKey, StoredCalendar
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
 
 
@@ -152,12 +153,13 @@ class ManualRunOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualRun:
-    """A manual run to stage. `overlap` replaces the overlap policy of the version."""
+    """A manual run to stage. `overlap` and `trace` replace those of the version."""
 
     version: Version
     scheduled_for: datetime
     origin: ManualRunOrigin
     overlap: Overlap | None = None
+    trace: Mapping[str, str] | None = None  # the JSON of a `TraceOrigin`
 
     @property
     def key(self) -> RunKey:
@@ -180,10 +182,14 @@ class UnitOfWork:
     handovers: list[VersionHandover] = field(default_factory=list)
     cancelled_runs: dict[RunKey, Reason] = field(default_factory=dict)
     moved_to_version: dict[RunKey, Version] = field(default_factory=dict)
+    new_due_times: dict[RunKey, datetime] = field(default_factory=dict)  # of some moved runs
     resolved_runs: dict[RunKey, RunState] = field(default_factory=dict)
     stop_requests: dict[RunKey, Reason | None] = field(default_factory=dict)  # None: withdrawn
     manual_runs: list[ManualRun] = field(default_factory=list)
     dropped_manual_runs: list[tuple[ManualRun, Reason]] = field(default_factory=list)
+    calendars: dict[CalendarKey, StoredCalendar] = field(default_factory=dict)
+    new_calendars: list[StoredCalendar] = field(default_factory=list)
+    unused_calendars: set[tuple[str, str, UUID]] = field(default_factory=set)
 
     @property
     def moved_runs(self) -> list[RunKey]:
@@ -195,6 +201,11 @@ class UnitOfWork:
         self.schedules[record.id] = record
         self.changed_ids.add(record.id)
         return record
+
+    def update_calendar(self, calendar: StoredCalendar) -> None:
+        """Add a new version of a calendar."""
+        self.calendars[calendar.key] = calendar
+        self.new_calendars.append(calendar)
 
     def open_runs_of(self, record: ScheduleRecord) -> list[LockedRun]:
         keys = (RunKey(time, record.id) for time in record.open_runs)
@@ -219,10 +230,17 @@ class UnitOfWork:
         self.moved_to_version.pop(run.key, None)
         del self.open_runs[run.key]
 
-    def move_to_version(self, run: LockedRun, version: Version) -> None:
-        """Keep the run staged, but with the run spec of another version."""
+    def move_to_version(
+        self, run: LockedRun, version: Version, due_at: datetime | None = None
+    ) -> None:
+        """Keep the run staged, but with the run spec of another version.
+
+        With `due_at`, the run gets this due time, and no blackout holds it back any longer.
+        """
         self.moved_to_version[run.key] = version
-        self.open_runs[run.key] = replace(run, version=version.number)
+        if due_at is not None:
+            self.new_due_times[run.key] = due_at
+        self.open_runs[run.key] = replace(run, version=version.number, due_at=due_at or run.due_at)
 
     def request_stop(self, runs: list[LockedRun], reason: Reason | None) -> None:
         """Request a stop of claimed runs, or withdraw the request of a pause with None.

@@ -1,5 +1,6 @@
 """One version of a schedule, its status and its handover to the next version."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -41,8 +42,12 @@ class Version:
         effective_at: datetime | None = None,
         actor: str | None = None,
         note: str | None = None,
+        trace: Mapping[str, str] | None = None,
     ) -> "Version":
-        """Return the version of `definition` that was accepted at `at`."""
+        """Return the version of `definition` that was accepted at `at`.
+
+        `trace` is the JSON of the trace of the command.
+        """
         as_json = definition.to_json()
         return cls(
             schedule_id=schedule_id,
@@ -50,7 +55,7 @@ class Version:
             tenant=tenant,
             policy=definition,
             definition_json=canonical_json(as_json),
-            run_spec=orjson.dumps(RunSpec.from_definition(tenant, as_json)).decode(),
+            run_spec=orjson.dumps(RunSpec.from_definition(tenant, as_json, trace=trace)).decode(),
             accepted_at=at,
             effective_at=effective_at,
             actor=actor,

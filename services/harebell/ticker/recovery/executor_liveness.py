@@ -6,12 +6,19 @@ from typing import Final
 
 from aio_pika.abc import AbstractConnection
 from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity
+from pamqp.commands import Queue
 
 from harebell.bootstrap.service_context import connection_properties
 from harebell.client.connection import BROKER_REPLY_TIMEOUT, close, connect, translate_amqp_errors
 from harebell.contract.amqp_names import Lane
 from harebell.contract.errors import BrokerUnavailable
-from harebell.messaging.topology.bus import DISPATCHER, executor_control_queue, work_queue
+from harebell.messaging.topology.bus import (
+    DISPATCHER,
+    INTAKE,
+    REPORTS,
+    executor_control_queue,
+    work_queue,
+)
 from harebell.runtime.clock import monotonic
 from harebell.runtime.settings import ServiceSettings
 
@@ -49,6 +56,17 @@ class ExecutorLiveness:
         except BrokerUnavailable:
             return False
 
+    async def are_reports_read(self) -> bool:
+        """Return whether consumers exist for both queues on the way of a worker's heartbeat.
+
+        Return False if the broker is not reachable.
+        """
+        try:
+            results = [await self._declare(queue.name) for queue in (INTAKE, REPORTS)]
+        except BrokerUnavailable:
+            return False
+        return all(result is not None and result.consumer_count for result in results)
+
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -59,6 +77,14 @@ class ExecutorLiveness:
 
         Return at least 1 for an exclusive queue of another connection.
         """
+        try:
+            result = await self._declare(queue)
+        except ChannelLockedResource:
+            return 1
+        return None if result is None else result.message_count or 0
+
+    async def _declare(self, queue: str) -> Queue.DeclareOk | None:
+        """Return the counts of a queue, or None if the queue does not exist."""
         with translate_amqp_errors("The state of the queue cannot be read"):
             try:
                 async with (
@@ -68,9 +94,7 @@ class ExecutorLiveness:
                     declared = await channel.declare_queue(queue, passive=True)
             except ChannelNotFoundEntity:
                 return None
-            except ChannelLockedResource:
-                return 1
-        return declared.declaration_result.message_count or 0
+        return declared.declaration_result
 
     async def _open(self) -> AbstractConnection:
         if self._connection is None or not self._connection.connected.is_set():

@@ -12,25 +12,25 @@ from harebell.messaging.publisher import Publisher
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.publishing_transaction import publishing_transaction
-from harebell.storage.run_completion import wake_next
-from harebell.storage.runs import overlap
+from harebell.storage.run_completion import labels_of, wake_next
+from harebell.storage.runs import label_slots, overlap
 from harebell.storage.runs.tickets import rebuild_tickets
 from harebell.ticker import metrics
 
 log = structlog.get_logger()
 
 
-async def without_locked_schedules(
-    connection: asyncpg.Connection, tickets: Sequence[Ticket]
-) -> list[Ticket]:
-    """Lock the schedules of the tickets and omit those that another transaction has locked.
+async def without_locked(connection: asyncpg.Connection, tickets: Sequence[Ticket]) -> list[Ticket]:
+    """Lock the schedules and labels of the tickets, and omit tickets whose lock is taken.
 
     The next pass finds the omitted tickets.
     The caller has locked the rows of the runs, so waiting for another lock could deadlock.
     """
     restricted = {ticket.schedule_id for ticket in tickets if ticket.restricts_overlap}
     locked = await overlap.try_lock(connection, restricted) if restricted else restricted
-    return [t for t in tickets if not t.restricts_overlap or t.schedule_id in locked]
+    free = [t for t in tickets if not t.restricts_overlap or t.schedule_id in locked]
+    labels = await label_slots.try_lock(connection, labels_of(free))
+    return [ticket for ticket in free if labels_of([ticket]) <= labels]
 
 
 async def wake_stalled(pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> None:

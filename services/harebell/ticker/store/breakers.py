@@ -214,13 +214,16 @@ def name_of(row: Mapping[str, Any]) -> BreakerName:
     return BreakerName(row["downstream"], row.get(TENANT))
 
 
+async def delete_surplus(pool: asyncpg.Pool) -> None:
+    """Delete the breakers of a tenant above `MAX_TENANT_BREAKERS`, the oldest first."""
+    await pool.execute(_DELETE_SURPLUS, MAX_TENANT_BREAKERS)
+
+
 async def delete_forgotten(pool: asyncpg.Pool) -> None:
     """Delete breakers that have been closed and not forced for `CLOSED_RETENTION`.
 
-    Delete the breakers of a tenant above `MAX_TENANT_BREAKERS`, the deferrals of deleted runs, and
-    the oldest deferrals above `MAX_DEFERRALS`.
+    Delete the deferrals of deleted runs, and the oldest deferrals above `MAX_DEFERRALS`.
     """
-    await pool.execute(_DELETE_SURPLUS, MAX_TENANT_BREAKERS)
     for statements in (SHARED, OWN):
         await pool.execute(statements.delete_forgotten, CLOSED_RETENTION)
         await pool.execute(statements.delete_old_deferrals, RETENTION, MAX_DEFERRALS)

@@ -1,7 +1,8 @@
-"""Command results: the stored responses of commands, and the schedules of bulk operations."""
+"""Command results, the schedules of bulk operations, and the start of the history of a tenant."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -18,6 +19,7 @@ class CommandResultStatements:
     record_responses: str
     load_bulk_operation: str
     record_bulk_operation: str
+    load_removed_until: str
 
 
 STATEMENTS: Final = CommandResultStatements(
@@ -35,6 +37,9 @@ SELECT t.*, now() FROM unnest($1::text[], $2::text[], $3::int[], $4::json[]) AS 
     record_bulk_operation="""
 INSERT INTO bulk_operations (tenant, id, schedule_ids, verb, created_at)
 VALUES ($1, $2, $3, $4, now())
+""",
+    load_removed_until="""
+SELECT removed_until FROM history_marks WHERE tenant IN ($1, '') ORDER BY tenant DESC LIMIT 1
 """,
 )
 
@@ -85,3 +90,9 @@ async def record_bulk_operation(
     await connection.execute(
         STATEMENTS.record_bulk_operation, tenant, bulk_operation_id, changed, verb
     )
+
+
+async def load_removed_until(connection: asyncpg.Connection, tenant: str) -> datetime | None:
+    """Return the time before which the retention has removed runs of the tenant, or None."""
+    at: datetime | None = await connection.fetchval(STATEMENTS.load_removed_until, tenant)
+    return at

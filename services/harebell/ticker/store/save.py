@@ -12,7 +12,7 @@ from harebell.messaging.ticket_batches import TicketHeader
 from harebell.storage.runs import staging
 from harebell.ticker.model import planning, run_rows
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.store import schedules, versions
+from harebell.ticker.store import calendars, schedules, versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,13 @@ async def save_unit_of_work(connection: asyncpg.Connection, unit: UnitOfWork) ->
     await versions.save_versions(connection, unit.new_versions)
     await versions.record_handovers(connection, unit.handovers)
     await versions.save_active_versions(connection, unit.versions_in_force)
+    await calendars.delete_uses(connection, unit.unused_calendars)
+    await calendars.save_uses(connection, (version for version, _ in unit.new_versions))
+    await calendars.save_calendars(connection, unit.new_calendars)
     await staging.cancel(connection, unit.cancelled_runs)
     await staging.request_stop(connection, unit.stop_requests)
     moved = [run_rows.moved_run_row(*each) for each in unit.moved_to_version.items()]
-    await staging.move_to_version(connection, moved)
+    await staging.move_to_version(connection, moved, unit.new_due_times)
     await staging.resolve(connection, unit.resolved_runs)
     dropped = [run_rows.dropped_run_row(*each) for each in unit.dropped_manual_runs]
     await staging.skip(connection, dropped)

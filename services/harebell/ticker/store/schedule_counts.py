@@ -8,6 +8,7 @@ import asyncpg
 
 from harebell.contract.errors import QuotaExceeded
 from harebell.domain.tenant_policy import PolicySource
+from harebell.domain.usage_counts import SCHEDULES
 from harebell.runtime.clock import monotonic
 
 MAX_AGE: Final = 10.0  # seconds of a count that leaves room for the creations of a batch
@@ -52,7 +53,7 @@ class ScheduleRoom:
         """Count one creation. Raise `QuotaExceeded` without room."""
         if self.remaining <= 0:
             reason = f"The tenant may have at most {self.limit} schedules that have not ended."
-            raise QuotaExceeded(reason, rule="schedules", retry_after=RETRY_AFTER)
+            raise QuotaExceeded(reason, rule=SCHEDULES, retry_after=RETRY_AFTER)
         self.remaining -= 1
 
 

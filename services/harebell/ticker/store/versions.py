@@ -1,5 +1,6 @@
 """The SQL of versions, and a cache of the immutable versions that the ticker has read."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +8,11 @@ from typing import Final
 from uuid import UUID
 
 import asyncpg
-from pydantic import ConfigDict
 
-from harebell.contract.schedule import SchedulingPolicy, fingerprint_of
+from harebell.contract.schedule import fingerprint_of
 from harebell.contract.when import Recurring
+from harebell.domain.timetables import StoredPolicy
+from harebell.runtime.clock import monotonic
 from harebell.storage.runs import nullable_array
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
 
@@ -76,7 +78,12 @@ class VersionCache:
 
     The cache omits one-shot schedules, which the ticker plans only once.
     Large numbers of them would remove the other versions.
+
+    An entry is valid for `MAX_AGE`. The retention removes a schedule at least one day after its
+    end, and the next schedule with its key begins with version 1 again.
     """
+
+    MAX_AGE: Final = 3600.0  # seconds
 
     MAX_VERSIONS: Final = 20_000
     MAX_CHARACTERS: Final = 32 * 1024 * 1024  # parsed versions need about twice this memory
@@ -84,6 +91,7 @@ class VersionCache:
     def __init__(self) -> None:
         # A plain dict needs longer for its first entry after each removal.
         self._versions: OrderedDict[tuple[UUID, int], Version] = OrderedDict()
+        self._times: dict[tuple[UUID, int], float] = {}
         self._characters = 0
 
     def __len__(self) -> int:
@@ -98,16 +106,21 @@ class VersionCache:
             if (before := self._versions.pop(key, None)) is not None:
                 self._characters -= _length(before)
             self._versions[key] = version
+            self._times[key] = monotonic()
             self._characters += _length(version)
         while len(self._versions) > self.MAX_VERSIONS or self._characters > self.MAX_CHARACTERS:
-            _, oldest = self._versions.popitem(last=False)
+            key, oldest = self._versions.popitem(last=False)
+            del self._times[key]
             self._characters -= _length(oldest)
 
     async def load(
         self, connection: asyncpg.Connection, keys: Sequence[tuple[UUID, int]]
     ) -> Mapping[tuple[UUID, int], Version]:
         """Return the versions by key, and read those that are not in the cache."""
-        found = {key: self._versions[key] for key in keys if key in self._versions}
+        since = monotonic() - self.MAX_AGE
+        found = {
+            key: self._versions[key] for key in keys if self._times.get(key, -math.inf) > since
+        }
         missing = [key for key in keys if key not in found]
         if missing:
             ids, numbers = zip(*missing, strict=True)
@@ -116,12 +129,6 @@ class VersionCache:
             self.add(loaded.values())
             found |= loaded
         return found
-
-
-class _StoredPolicy(SchedulingPolicy):
-    """The policy of a stored definition, which was checked before. Other fields are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
 
 
 def _length(version: Version) -> int:
@@ -133,7 +140,7 @@ def _version(row: asyncpg.Record) -> Version:
         schedule_id=row["schedule_id"],
         number=row["version"],
         tenant=row["tenant"],
-        policy=_StoredPolicy.model_validate_json(row["definition"]),
+        policy=StoredPolicy.model_validate_json(row["definition"]),
         definition_json=row["definition"],
         run_spec=row["run_spec"],
         accepted_at=row["accepted_at"],

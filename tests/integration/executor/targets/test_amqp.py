@@ -67,16 +67,51 @@ async def publish(amqp: AmqpTargets, **fields: object) -> TargetOutcome:
 async def test_message_arrives_with_the_headers_of_the_attempt(
     acme: Acme, amqp: AmqpTargets
 ) -> None:
-    headers = {"region": "eu", "n": 2**63 - 1, "ratio": 0.5, "dry": True, "x-death": "forged"}
+    headers = {"region": "eu", "n": 2**63 - 1, "ratio": 0.5, "dry": True, "x-delay": 5000}
 
     assert await publish(amqp, json={"a": [1]}, headers=headers) == Success()
 
     message = await acme.next()
-    del headers["x-death"]
     assert message.headers == {**headers, **attempt().headers()}
     assert (message.body, message.content_type) == (b'{"a":[1]}', "application/json")
     assert (message.message_id, message.app_id) == (attempt().ticket.run_id, "harebell")
     assert message.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
+
+
+async def test_message_arrives_with_every_property(acme: Acme, amqp: AmqpTargets) -> None:
+    texts = {
+        "type": "acme.report.v1",
+        "correlation_id": "é" * 127,
+        "reply_to": "acme.replies",
+        "message_id": "m-1",
+        "app_id": "billing",
+        "content_type": "application/vnd.acme+json",
+        "content_encoding": "utf-8",
+    }
+
+    await publish(amqp, json=1, priority=7, expiration="1001ms", **texts)
+
+    message = await acme.next()
+    assert {name: getattr(message, name) for name in texts} == texts
+    assert message.priority == 7
+    assert message.expiration == pytest.approx(1.001)
+    assert (message.body, message.user_id) == (b"1", None)
+
+
+async def test_longest_expiration_is_accepted_by_the_broker(acme: Acme, amqp: AmqpTargets) -> None:
+    assert await publish(amqp, expiration="4294967295ms") == Success()
+
+    assert (await acme.next()).expiration == pytest.approx(4_294_967.295)
+
+
+async def test_reference_to_the_run_becomes_its_id(acme: Acme, amqp: AmqpTargets) -> None:
+    reference = {"run": "id"}
+
+    await publish(amqp, correlation_id=reference, headers={"id": reference, "n": 1})
+
+    message = await acme.next()
+    assert message.correlation_id == message.headers["id"] == attempt().ticket.run_id
+    assert message.headers["n"] == 1
 
 
 @pytest.mark.requirement("ASK-3")

@@ -20,7 +20,7 @@ from harebell.contract.target import HttpCall, HttpTarget
 from harebell.domain.retry import Failure
 from harebell.domain.url_policy import Egress
 from harebell.executor.targets.amqp import AmqpTargets
-from harebell.executor.targets.attempt import Success, TargetOutcome
+from harebell.executor.targets.attempt import Delegated, Success, TargetOutcome
 from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.secret_values import SecretResolver
@@ -46,7 +46,9 @@ async def call(
         signer=no_keys(),
     )
     target = HttpTarget(http=parse(HttpCall, {"url": url, **fields}))
-    return await call_target(target, attempt(), targets, seconds=seconds)
+    outcome = await call_target(target, attempt(), targets, seconds=seconds)
+    assert not isinstance(outcome, Delegated)
+    return outcome
 
 
 def code_of(outcome: TargetOutcome) -> str:

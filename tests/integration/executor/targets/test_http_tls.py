@@ -2,8 +2,9 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -23,7 +24,7 @@ from harebell.domain.tenant_policy import TenantPolicies
 from harebell.domain.url_policy import Egress
 from harebell.executor.targets.attempt import Success, TargetOutcome
 from harebell.executor.targets.http import HttpTargets
-from harebell.executor.targets.tenant_tls import TlsContexts
+from harebell.executor.targets.tenant_tls import MAX_ROTATION, TlsContexts
 from harebell.runtime.secret_files import SecretFiles
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -82,12 +83,19 @@ def _certificate(
     return builder.sign(signer, hashes.SHA256())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TlsServer:
     """A server that requires a client certificate of its CA, and the secrets of the tenant."""
 
     url: str
     secrets: Path
+    authority: Authority
+    clients: list[str] = field(default_factory=list)  # the names of their certificates
+
+    def write(self, **files: bytes) -> None:
+        """Replace secrets of the tenant."""
+        for name, content in files.items():
+            (self.secrets / "default" / name).write_bytes(content)
 
 
 @pytest.fixture
@@ -104,8 +112,12 @@ async def server(tmp_path: Path) -> AsyncIterator[TlsServer]:
     context.load_cert_chain(tmp_path / "server.pem")
     context.verify_mode = ssl.CERT_REQUIRED
 
+    clients: list[str] = []
+
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
+        ((_, name),) = writer.get_extra_info("peercert")["subject"][0]
+        clients.append(name)
         writer.write(RESPONSE)
         await writer.drain()
         writer.close()
@@ -113,7 +125,8 @@ async def server(tmp_path: Path) -> AsyncIterator[TlsServer]:
     listener = await asyncio.start_server(respond, "127.0.0.1", 0, ssl=context)
     async with listener:
         port = listener.sockets[0].getsockname()[1]
-        yield TlsServer(f"https://127.0.0.1:{port}/", tmp_path / "secrets")
+        url = f"https://127.0.0.1:{port}/"
+        yield TlsServer(url=url, secrets=tmp_path / "secrets", authority=authority, clients=clients)
 
 
 async def call(server: TlsServer, *fields: str) -> TargetOutcome:
@@ -157,3 +170,109 @@ async def test_missing_secret_is_retried(server: TlsServer) -> None:
 
     assert isinstance(outcome, Failure)
     assert (outcome.code, outcome.retryable) == ("secret_missing", True)
+
+
+class ManualClock:
+    """A clock that the test advances."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+ALL = {name: {"secret": name} for name in ("ca", "certificate", "key")}
+
+
+@asynccontextmanager
+async def calling(
+    server: TlsServer, clock: ManualClock, *, proxy: str | None = None
+) -> AsyncIterator[Callable[[], Awaitable[TargetOutcome]]]:
+    """Yield a call with all secrets, whose files are read again at each call."""
+    policies = TenantPolicies.parse({"tenants": {"default": {"tls": ALL}}})
+    # A new object reads each file again. One object would keep its values for two seconds.
+    contexts = TlsContexts(FreshFiles(server.secrets), now=clock.now)
+    async with HttpTargets(Egress(LOOPBACK), policies, tls=contexts, proxy=proxy) as http:
+        request = parse(HttpCall, {"url": server.url, "method": "GET"})
+        yield lambda: http.call(request, attempt())
+
+
+class FreshFiles(SecretFiles):
+    """The files of secrets without their cache."""
+
+    def read(self, tenant: str, name: str) -> bytes:
+        self._cache.clear()
+        return super().read(tenant, name)
+
+
+@pytest.mark.parametrize("first", ["certificate", "key"])
+async def test_calls_succeed_while_the_pair_is_replaced_one_file_after_the_other(
+    server: TlsServer, first: str
+) -> None:
+    pair = dict(zip(("certificate", "key"), server.authority.pair("next"), strict=True))
+    async with calling(server, ManualClock()) as call_again:
+        outcomes = [await call_again()]
+        server.write(**{first: pair.pop(first)})
+        outcomes += [await call_again() for _ in range(3)]
+        server.write(**pair)
+        outcomes += [await call_again() for _ in range(2)]
+
+    assert outcomes == [Success(200)] * 6
+    assert server.clients == ["client"] * 4 + ["next"] * 2
+
+
+async def test_pair_that_does_not_match_is_refused_after_a_minute(server: TlsServer) -> None:
+    clock = ManualClock()
+    async with calling(server, clock) as call_again:
+        before = await call_again()
+        server.write(key=server.authority.pair("next")[1])
+        during = await call_again()
+        clock.seconds = MAX_ROTATION + 1
+        after = await call_again()
+
+    assert (before, during) == (Success(200), Success(200))
+    assert isinstance(after, Failure)
+    assert (after.code, after.retryable) == ("secret_invalid", True)
+
+
+@asynccontextmanager
+async def connect_proxy() -> AsyncIterator[tuple[str, list[str]]]:
+    """Serve a proxy for tunnels, and yield its URL and the requested tunnels."""
+    tunnels: list[str] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        method, address, _ = head.split(" ", 2)
+        tunnels.append(f"{method} {address}")
+        host, _, port = address.rpartition(":")
+        to_reader, to_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(copy(reader, to_writer), copy(to_reader, writer))
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listener:
+        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}", tunnels
+
+
+@pytest.mark.requirement("P12")
+async def test_https_target_is_verified_through_the_tunnel_of_a_proxy(server: TlsServer) -> None:
+    address = server.url.removeprefix("https://").rstrip("/")
+    async with connect_proxy() as (proxy, tunnels):
+        async with calling(server, ManualClock(), proxy=proxy) as call_again:
+            trusted = await call_again()
+        server.write(ca=Authority.create().pem)
+        async with calling(server, ManualClock(), proxy=proxy) as call_again:
+            foreign = await call_again()
+
+    assert trusted == Success(200)
+    assert isinstance(foreign, Failure)
+    assert foreign.code == "tls_failed"
+    assert tunnels == [f"CONNECT {address}"] * 2
+    assert server.clients == ["client"]

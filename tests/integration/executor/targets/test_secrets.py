@@ -14,7 +14,7 @@ from harebell.contract.message import parse
 from harebell.contract.target import HttpTarget, Target, TaskTarget
 from harebell.domain.retry import Failure
 from harebell.executor.targets.amqp import AmqpTargets
-from harebell.executor.targets.attempt import Success, TargetOutcome
+from harebell.executor.targets.attempt import Delegated, Success, TargetOutcome
 from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.secret_values import SecretResolver
@@ -61,7 +61,9 @@ async def call(http: HttpTargets, directory: Path, target: Target) -> TargetOutc
         signer=no_keys(),
     )
     try:
-        return await call_target(target, attempt(), targets, seconds=SECONDS)
+        outcome = await call_target(target, attempt(), targets, seconds=SECONDS)
+        assert not isinstance(outcome, Delegated)
+        return outcome
     finally:
         tasks.close()
 

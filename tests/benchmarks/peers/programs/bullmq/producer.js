@@ -1,4 +1,4 @@
-// Reads lines of `number first step` from tests/benchmarks/peers/peer.py.
+// Reads lines of `number first step mode` from tests/benchmarks/peers/peer.py.
 
 import { readFileSync } from 'node:fs'
 import { createInterface } from 'node:readline'
@@ -6,6 +6,7 @@ import { Queue } from 'bullmq'
 import IORedis from 'ioredis'
 
 const BATCH_SIZE = 500 // jobs in one call
+const MAX_CALLS = 400 // calls without an answer
 
 const connection = new IORedis(process.env.BENCHMARK_STORE)
 const queue = new Queue('bench', { connection })
@@ -16,7 +17,18 @@ const job = (due, timestamp) => ({
   opts: { timestamp, delay: Math.max(0, Math.round(due - timestamp)), removeOnComplete: true },
 })
 
-const send = async (number, first, step) => {
+const sendEach = async (number) => {
+  const calls = []
+  for (let each = 0; each < number; each++) {
+    const now = Date.now()
+    const { name, data, opts } = job(now, now)
+    calls.push(queue.add(name, data, opts))
+    if (calls.length === MAX_CALLS) await Promise.all(calls.splice(0))
+  }
+  await Promise.all(calls)
+}
+
+const sendBulk = async (number, first, step) => {
   for (let from = 0; from < number; from += BATCH_SIZE) {
     const now = Date.now()
     const due = (each) => (first ? (first + each * step) * 1000 : now)
@@ -31,7 +43,9 @@ const version = (name) => JSON.parse(readFileSync(`node_modules/${name}/package.
 const redis = /redis_version:(\S+)/.exec(await connection.info('server'))[1]
 writeJson({ bullmq: version('bullmq'), ioredis: version('ioredis'), node: process.versions.node, redis })
 for await (const line of createInterface({ input: process.stdin })) {
-  await send(...line.split(' ').map(Number))
+  const [number, first, step, mode] = line.split(' ')
+  if (mode === 'single') await sendEach(Number(number))
+  else await sendBulk(Number(number), Number(first), Number(step))
   writeJson('sent')
 }
 process.exit()

@@ -1,6 +1,6 @@
 """The Celery application with its task and its sender, for the Python environment of Celery.
 
-`python bench.py` reads lines of `number first step` from tests/benchmarks/peers/peer.py.
+`python bench.py` reads lines of `number first step mode` from tests/benchmarks/peers/peer.py.
 """
 
 import json
@@ -14,8 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from struct import pack
 
-from celery import Celery  # type: ignore[import-not-found]  # only the environment of Celery has it
+from celery import Celery, group  # type: ignore[import-not-found]  # only the environment of Celery has it
 
+GROUP_SIZE = 500  # tasks
 PREFETCHED = 64  # tasks for each thread, as the Celery documentation recommends for short tasks
 
 app = Celery("bench", broker=os.environ["BENCHMARK_STORE"])
@@ -47,6 +48,13 @@ def send(number: int, first: float, step: float) -> None:
             start.apply_async((due,), eta=eta, producer=producer)
 
 
+def send_group(number: int) -> None:
+    for begin in range(0, number, GROUP_SIZE):
+        due = time.time()
+        size = min(GROUP_SIZE, number - begin)
+        group(start.s(due) for _ in range(size)).apply_async()
+
+
 def write_json(value: object) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
@@ -58,8 +66,11 @@ def main() -> None:
         | {"python": platform.python_version()}
     )
     for line in sys.stdin:
-        number, first, step = line.split()
-        send(int(number), float(first), float(step))
+        number, first, step, mode = line.split()
+        if mode == "bulk" and not float(first):
+            send_group(int(number))
+        else:
+            send(int(number), float(first), float(step))
         write_json("sent")
 
 

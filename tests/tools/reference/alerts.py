@@ -1,0 +1,37 @@
+"""The page of the alert rules, from the rule file of Prometheus."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from tests.tools.reference import markdown
+from tests.tools.reference.markdown import prose, table
+
+RULES: Final = Path(__file__).parents[3] / "compose" / "prometheus" / "rules.yml"
+
+
+def page() -> str:
+    """Return the page."""
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    intro = (
+        "The file `compose/prometheus/rules.yml` contains these rules.\n"
+        "The page [alerts](../operations/alerts.md) states the reasons and the steps of a person."
+    )
+    summary = table(
+        ("alert", "severity", "lasts for", "summary"),
+        [
+            (
+                f"[{rule['alert']}](#{rule['alert'].lower()})",
+                rule["labels"]["severity"],
+                str(rule.get("for", "")),
+                prose(rule["annotations"]["summary"]),
+            )
+            for rule in rules
+        ],
+    )
+    return markdown.page("Alert rules", intro, summary, *map(_section, rules))
+
+
+def _section(rule: dict[str, Any]) -> str:
+    return f"## {rule['alert']}\n\n```promql\n{rule['expr'].strip()}\n```"

@@ -1,0 +1,91 @@
+"""The low-water mark of next times."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from tests.fakes.tickets import NINE
+
+from harebell.contract.types import EARLIEST
+from harebell.domain.recurrence import RESOLUTION
+from harebell.ticker import next_times
+from harebell.ticker.next_times import FULL_READ_INTERVAL, NextTimes
+
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass
+class NextTimesOfSchedules:
+    """The next times in the database, and the marks from which they were read."""
+
+    times: list[datetime] = field(default_factory=list)
+    marks: list[datetime] = field(default_factory=list)
+    during_read: Callable[[], None] = lambda: None
+
+    async def fetchval(self, _: str, mark: datetime) -> datetime | None:
+        self.marks.append(mark)
+        found = min((each for each in self.times if each > mark), default=None)
+        self.during_read()
+        return found
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the seconds of the monotonic clock, whose last value is the present one."""
+    seconds = [1000.0]
+    monkeypatch.setattr(next_times, "monotonic", lambda: seconds[-1])
+    return seconds
+
+
+async def earliest(times: NextTimes, database: NextTimesOfSchedules) -> datetime | None:
+    return await times.earliest(cast("Any", database))
+
+
+@pytest.mark.usefixtures("passed")
+async def test_read_begins_at_the_earliest_time_of_the_read_before() -> None:
+    database, times = NextTimesOfSchedules([NINE, NINE + MINUTE]), NextTimes()
+
+    assert await earliest(times, database) == NINE
+    assert await earliest(times, database) == NINE
+
+    assert database.marks == [EARLIEST, NINE - RESOLUTION]
+    assert times.mark == NINE - RESOLUTION
+
+
+@pytest.mark.usefixtures("passed")
+async def test_saved_schedule_below_the_mark_is_found() -> None:
+    database, times = NextTimesOfSchedules([NINE]), NextTimes()
+    await earliest(times, database)
+
+    database.times.append(NINE - MINUTE)
+    times.observe([None, NINE + MINUTE, NINE - MINUTE])
+
+    assert times.mark < NINE - MINUTE
+    assert await earliest(times, database) == NINE - MINUTE
+
+
+@pytest.mark.usefixtures("passed")
+async def test_schedule_that_is_saved_during_a_read_keeps_the_mark_below_it() -> None:
+    database, times = NextTimesOfSchedules([NINE]), NextTimes()
+    await earliest(times, database)
+    database.times = [NINE + MINUTE]
+    database.during_read = lambda: times.observe([NINE])
+
+    await earliest(times, database)
+
+    assert times.mark < NINE
+
+
+async def test_full_read_finds_the_schedule_of_another_ticker(passed: list[float]) -> None:
+    database, times = NextTimesOfSchedules([NINE]), NextTimes()
+    await earliest(times, database)
+    database.times.append(NINE - MINUTE)
+
+    passed.append(passed[0] + FULL_READ_INTERVAL - 1)
+    before = await earliest(times, database)
+    passed.append(passed[0] + FULL_READ_INTERVAL)
+    after = await earliest(times, database)
+
+    assert (before, after) == (NINE, NINE - MINUTE)
