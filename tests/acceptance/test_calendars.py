@@ -261,3 +261,30 @@ async def test_preview_and_why_name_the_open_day_of_the_month(
     assert [note.text for note in first.notes] == [f"The day is {words}."]
     assert (why.verdict, why.reason) == ("will_not_run", "other_open_day")
     assert (why.text, why.after) == (f"The day is not {words}.", first.at)
+
+
+@pytest.mark.requirement("ASK-9")
+async def test_no_attempt_starts_within_a_blackout_until_its_calendar_changes(
+    tenant: Tenant, target: Target
+) -> None:
+    client = tenant.harebell
+    await client.put_calendar("freeze", days=days_around(datetime.now(UTC).date()))
+    calendars = {"blackout": ["freeze"]}
+    await tenant.put("held", {"now": True}, target.http("held"), calendars=calendars)
+    await client.trigger(key="held")
+
+    async def is_held() -> bool:
+        return [run["reason"] for run in await tenant.runs("staged")].count("blackout") == 1
+
+    await until(is_held, what="the triggered run with the reason blackout")
+    waiting = await tenant.runs()
+    triggered = next(run for run in waiting if run["reason"] == "blackout")
+    why = await client.why(key="held", at=triggered["scheduled_for"])
+    calls = target.calls("held")
+    await client.put_calendar("freeze", days=["2040-01-01"])
+    runs = await tenant.until_runs(2, "succeeded")
+
+    assert calls == []
+    assert why.verdict == "will_run"
+    assert "freeze" in why.text
+    assert len(runs) == len(await tenant.runs()) == len(target.calls("held")) == 2

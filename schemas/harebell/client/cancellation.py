@@ -15,8 +15,8 @@ def is_being_cancelled() -> bool:
 def raise_if_cancelled(error: BaseException) -> None:
     """Raise `CancelledError` if the current task is being cancelled.
 
-    A connection that closes meanwhile raises its own error instead of the cancellation. A loop that
-    handles this error would continue, and nobody would cancel it again.
+    A connection that closes at the same time raises its own error instead of the cancellation. A
+    loop that handles this error would continue, and nobody would cancel it again.
     """
     if is_being_cancelled():
         raise asyncio.CancelledError from error

@@ -52,8 +52,8 @@ def translate_amqp_errors(failed: str) -> Iterator[None]:
     """Raise `BrokerUnavailable` for every error of a lost connection.
 
     `failed` is the first clause of the reason. The library cancels tasks that wait on a closed
-    connection, which raises `BrokerUnavailable` too. A cancellation of the calling task passes, even
-    if an error of the connection hides it.
+    connection, which raises `BrokerUnavailable` too. A cancellation of the calling task passes,
+    even if an error of the connection hides it.
     """
     try:
         yield

@@ -104,7 +104,7 @@ def plan(
     has_more_missed = not current and len(all_times) == MAX_STEPS
     caught_up, dropped, decided_until = _catch_up(policy, missed, now, has_more=has_more_missed)
     candidates = [
-        _new_run(policy, delays, RunKey(each, schedule_id), placement)
+        _new_run(policy, delays, RunKey(each, schedule_id), placement=placement)
         for each in (*caught_up, *current)
     ]
     in_time, expired = _split_expired(candidates, now)
@@ -148,7 +148,7 @@ def catch_up(
     missed = [each for each in ordered if now - each > MISSED_AFTER]
     caught_up, dropped, _ = _catch_up(policy, missed, now, has_more=False)
     candidates = [
-        _new_run(policy, delays, RunKey(each, schedule_id), placement)
+        _new_run(policy, delays, RunKey(each, schedule_id), placement=placement)
         for each in (*caught_up, *ordered[len(missed) :])
     ]
     in_time, expired = _split_expired(candidates, now)
@@ -278,11 +278,11 @@ def _skipped_range(
 
 def new_run(policy: SchedulingPolicy, key: RunKey, placement: Placement) -> NewRun:
     """Return the run of one scheduled time. Delays change its due time and not its key."""
-    return _new_run(policy, StartDelays.of(policy), key, placement)
+    return _new_run(policy, StartDelays.of(policy), key, placement=placement)
 
 
 def _new_run(
-    policy: SchedulingPolicy, delays: StartDelays, key: RunKey, placement: Placement
+    policy: SchedulingPolicy, delays: StartDelays, key: RunKey, *, placement: Placement
 ) -> NewRun:
     return NewRun(key, placement, delays.due_time(key), expiry_time(policy, key))
 

@@ -8,6 +8,7 @@ from tests.integration.intake.conftest import IntakeBus
 from tests.integration.intake.ledger import insert_run, insert_schedule
 
 from harebell.contract.amqp_names import OPERATIONS_TENANT
+from harebell.contract.calendar import WEEKDAYS
 from harebell.contract.types import instant_text
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -59,6 +60,29 @@ async def test_frequent_interval_costs_no_enumeration(intake: IntakeBus) -> None
     response = await intake.query(VERB, {"from": instant_text(start), "to": instant_text(end)})
 
     assert response["runs"] == [3600] * (7 * 24 - 1)
+
+
+@pytest.mark.requirement("ASK-9", "ASK-3")
+async def test_forecast_names_the_calendars_that_exclude_or_hold_back_times(
+    intake: IntakeBus,
+) -> None:
+    begin = this_hour() + 2 * HOUR
+    window = {
+        "weekdays": [*WEEKDAYS],
+        "from": f"{begin:%H:%M}",
+        "to": f"{begin + HOUR:%H:%M}",
+    }
+    pinned = [{"version": 1, "name": "closed", "weekly": [window]}]
+    for key, field in (("skipped", "exclude"), ("held", "blackout")):
+        calendars = {"calendars": {field: ["closed"]}, "pinned_calendars": pinned}
+        await put(intake, "acme", {"cron": "*/10 * * * *"}, key=key, **calendars)
+
+    response = await intake.query(
+        VERB, {"from": instant_text(begin - HOUR), "to": instant_text(begin + 2 * HOUR)}
+    )
+
+    assert response["calendars"] == [{"name": "closed", "tenant": "acme", "excluded": 6, "held": 6}]
+    assert response["runs"] == [12, 0, 18]
 
 
 async def test_past_hours_come_from_the_record_with_their_lateness(intake: IntakeBus) -> None:

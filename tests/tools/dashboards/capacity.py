@@ -64,11 +64,12 @@ _BACKLOG: Final = Row(
         ),
         Panel(
             title="Runs that a limit delays",
-            description="Rate limits, labels, shares of targets and tenants, and missing pools.",
+            description="Rate limits, labels, blackouts, shares, and missing pools.",
             unit=Unit.PER_SECOND,
             queries=(
                 rate("harebell_rate_limited_runs_total"),
                 rate("harebell_label_waits_total"),
+                rate("harebell_held_runs_total"),
                 rate("harebell_target_saturated_tickets_total"),
                 rate("harebell_tenant_saturated_tickets_total"),
                 rate("harebell_no_such_pool_tickets_total"),

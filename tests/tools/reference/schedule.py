@@ -121,6 +121,7 @@ MEANINGS: Final = {
 # A field whose meaning depends on its object.
 MEANINGS_IN: Final = {
     ("Backoff", "jitter"): "The random part of each wait.",
+    ("ScheduleCalendars", "blackout"): "The calendars within which no attempt starts, at most 2.",
     ("WeeklyHours", "from"): "The local time of day at which the hours begin.",
     ("PinnedCalendar", "name"): "The name of the calendar.",
     ("TaskCall", "name"): "The name of the function.",

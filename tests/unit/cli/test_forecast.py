@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 from tests.unit.cli.conftest import NOW, CommandLine, FakeBroker
 
-from harebell.cli.forecast.heat import LEVELS, level_of, short_duration, short_number
+from harebell.cli.forecast.heat import (
+    LEVELS,
+    MAX_CALENDARS,
+    level_of,
+    short_duration,
+    short_number,
+)
 from harebell.cli.forecast.page import STYLE, forecast_html, forecast_svg
 from harebell.cli.forecast.terminal import forecast_lines
-from harebell.contract.views import ForecastGroup, ForecastView
+from harebell.contract.views import ForecastCalendar, ForecastGroup, ForecastView
 
 HOUR = timedelta(hours=1)
 POOLS = ("default", "reports", "mail", "billing-europe-west", "<b>\x1b[31m", "web", "exports")
@@ -65,6 +71,20 @@ def test_groups_that_do_not_fit_are_summed_in_the_last_column() -> None:
     # 7 runs in the first pool, 14 and 21 in the next ones, and the other four pools.
     counts = [word for word in narrow[2].split()[3:] if word.isdigit()]
     assert counts == ["196", "7", "14", "21", "154"]
+
+
+@pytest.mark.requirement("ASK-9", "ASK-3")
+def test_lines_name_the_calendars_that_exclude_or_hold_back_times() -> None:
+    calendars = [
+        ForecastCalendar(name="closed", tenant="acme", excluded=1, held=1_200),
+        *(ForecastCalendar(name=f"c{n}", tenant="acme", held=1) for n in range(MAX_CALENDARS)),
+    ]
+    forecast = view().model_copy(update={"calendars": calendars})
+
+    lines = [line.plain for line in forecast_lines(forecast, width=132, can_shade=True)]
+
+    assert "The calendar closed excludes 1 time and holds back 1.2k times." in lines
+    assert "1 more calendars exclude or hold back fewer times." in lines
 
 
 def test_terminal_without_unicode_shows_ascii() -> None:

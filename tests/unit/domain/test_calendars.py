@@ -1,12 +1,13 @@
 """Calendars: holidays, weekends, business hours, and their decisions across clock changes."""
 
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from harebell.contract.policy import OnExcluded
 from harebell.domain.calendars import (
+    MAX_BOUNDARIES,
     Calendar,
     CalendarDecision,
     CalendarRule,
@@ -128,10 +129,13 @@ def test_adjacent_blackouts_hold_back_until_the_last_ends(at: str, end: str) -> 
     assert end_of_blackout(blackouts, berlin(at).astimezone(UTC)) == berlin(end)
 
 
-def test_blackout_without_an_end_has_no_end() -> None:
+def test_blackout_without_an_end_holds_back_until_the_last_examined_boundary() -> None:
     always = Calendar.create("always", BERLIN, windows=[WeeklyWindow(frozenset(range(7)))])
 
-    assert end_of_blackout((always,), berlin("2026-11-20T12:00")) is None
+    end = end_of_blackout((always,), berlin("2026-11-20T12:00"))
+
+    assert end == berlin("2026-11-20T00:00") + timedelta(days=MAX_BOUNDARIES)
+    assert always.includes(end)
 
 
 def test_reversed_range_is_an_error() -> None:
