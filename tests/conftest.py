@@ -11,6 +11,8 @@ import structlog
 from tests.rig.servers import Servers, server_directory
 
 SERVER_MARKERS = ("broker", "postgres")
+LONG_MARKERS = ("chaos", "deploy", "long")
+LONG_TIMEOUT = 1800.0  # seconds of one test with a marker of `LONG_MARKERS`
 # `make test` imports only these folders for the tests that need servers.
 SERVER_FOLDERS = ("acceptance", "contract", "integration")
 
@@ -40,6 +42,8 @@ structlog.configure(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test that starts a server itself or through a fixture."""
     for item in items:
+        if any(map(item.get_closest_marker, LONG_MARKERS)):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))
         fixtures = getattr(item, "fixturenames", ())
         if "servers" in fixtures or any(map(item.get_closest_marker, SERVER_MARKERS)):
             item.add_marker("server")
