@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 from tests.acceptance.recording_target import Call, Target
 from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, until
+from tests.suite.results import LostOrDoubledRun
 
 from harebell.dev.local_services import StartedService
 from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
@@ -93,13 +94,20 @@ def holder_of(run: asyncpg.Record) -> str:
 
 
 def assert_each_once(calls: Iterable[Call], runs: Iterable[asyncpg.Record], expected: int) -> None:
-    """Assert one succeeded run and one call for each expected run, and no early call."""
+    """Assert one succeeded run and one call for each expected run, and no early call.
+
+    Raise `LostOrDoubledRun` for a run without a call and for a run with several calls.
+    """
     calls, runs = list(calls), list(runs)
+    numbers = Counter(call.run_id for call in calls)
+    repeated = {run: number for run, number in numbers.items() if number > 1}
+    if repeated or not len(runs) == len(numbers) == expected:
+        raise LostOrDoubledRun(
+            f"{expected} runs were expected. The ledger has {len(runs)}, the target was called for"
+            f" {len(numbers)}, and these were called several times: {repeated}."
+        )
     ends = Counter((run["state"], run["attempt"]) for run in runs)
     assert ends == Counter({("succeeded", 1): expected})
-    repeated = {run: times for run, times in Counter(c.run_id for c in calls).items() if times > 1}
-    assert not repeated
-    assert len(calls) == expected
     assert min(call.late for call in calls) >= 0
 
 

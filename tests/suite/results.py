@@ -18,7 +18,7 @@ MAX_FAILURE_TEXT: Final = 30_000  # characters; the end of a longer text is the 
 
 
 class LostOrDoubledRun(AssertionError):
-    """A run that the audit found lost or doubled, which a second attempt must not hide."""
+    """A run that a check found lost or doubled, which a repeated test must not hide."""
 
 
 class Outcome(StrEnum):
