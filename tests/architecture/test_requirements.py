@@ -9,6 +9,7 @@ from tests.tools.requirements import (
     marked_tests,
     markers,
     marks_of_tests,
+    quick_tests,
     render,
     requirements,
     suite_marks,
@@ -38,6 +39,17 @@ def test_requirement_has_a_test_or_states_what_is_missing() -> None:
         each.id
         for each in requirements()
         if not (found.get(each.id) or each.benchmarks or each.missing)
+    ]
+
+    assert not faults, listing(faults)
+
+
+def test_requirement_has_a_quick_test_or_a_reason_and_not_both() -> None:
+    """`make test` shows each requirement, and a reason for an exception does not become stale."""
+    faults = [
+        each.id
+        for each in requirements()
+        if not each.missing and bool(quick_tests(each.id)) == bool(each.long)
     ]
 
     assert not faults, listing(faults)

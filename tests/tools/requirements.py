@@ -53,13 +53,17 @@ MISSING: Final = "Missing parts"
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """One requirement. `missing` is the part that no test shows."""
+    """One requirement. `missing` is the part that no test shows.
+
+    `long` is the reason why no test of `make test` shows the requirement.
+    """
 
     id: str
     asked: str
     note: str = ""
     benchmarks: tuple[str, ...] = ()
     missing: str = ""
+    long: str = ""
 
 
 @cache
@@ -158,8 +162,14 @@ def render(found: Mapping[str, tuple[str, ...]]) -> str:
 def _row(requirement: Requirement, found: Mapping[str, tuple[str, ...]]) -> str:
     names = (*found.get(requirement.id, ()), *requirement.benchmarks)
     cells = [f"`{name}` {suite_marks().get(name, '')}".strip() for name in names]
-    cells += [requirement.note] * bool(requirement.note)
+    cells += [each for each in (requirement.long, requirement.note) if each]
     return f"| {requirement.id} | {requirement.asked} | {'<br>'.join(cells)} |\n" if names else ""
+
+
+def quick_tests(id_: str) -> list[str]:
+    """Return the tests of a requirement that `make test` runs, at least with some parameters."""
+    tests = marked_tests().get(id_, ())
+    return [each for each in tests if not suite_marks().get(each, "").startswith("**")]
 
 
 def _incomplete() -> list[Requirement]:
