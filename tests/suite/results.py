@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-FILE: Final = "HAREBELL_TEST_RESULTS"  # the environment variable with the file of the records
+FILE: Final = "TEST_RESULTS"  # the environment variable; the settings refuse unknown HAREBELL_*
 MAX_FAILURE_TEXT: Final = 30_000  # characters; the end of a longer text is the interesting part
 
 
