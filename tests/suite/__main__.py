@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.suite.lock import SuiteIsBusy, suite_lock
-from tests.suite.report import FILE, PartReport, Report, current_commit, failed
-from tests.suite.results import FILE as RESULTS_VARIABLE
-from tests.suite.results import Result, read_results
+from tests.suite.report import FILE, PartReport, Report, current_commit, failures_in
+from tests.suite.results import VARIABLE, Result, read_results
 from tests.suite.suites import SUITES, Part
 
 MAX_REPEATED: Final = 10  # tests; a suite with more failures fails without a repetition
@@ -35,12 +34,11 @@ class Runner:
         begin = time.monotonic()
         with self._beside(part.beside) as beside:
             status, results = self._pytest(part.name, part.arguments)
-        is_broken = status not in (PASSED, TESTS_FAILED) or (status == PASSED and not results)
         return PartReport(
             name=part.name,
             seconds=time.monotonic() - begin,
             results=results,
-            is_broken=is_broken or any(each.returncode for each in beside),
+            is_broken=not is_complete(status, results) or any(each.returncode for each in beside),
         )
 
     def repeat(self, tests: Sequence[str]) -> list[Result]:
@@ -50,7 +48,7 @@ class Runner:
     def _pytest(self, name: str, arguments: Sequence[str]) -> tuple[int, list[Result]]:
         file = self.folder / f"{name.replace(' ', '-')}.jsonl"
         command = [sys.executable, "-m", "pytest", "-p", "tests.suite.results", *arguments]
-        environment = os.environ | {RESULTS_VARIABLE: str(file)}
+        environment = os.environ | {VARIABLE: str(file)}
         run = subprocess.run(command, env=environment, pass_fds=(self.lock,), check=False)  # noqa: S603  # pytest
         return run.returncode, read_results(file)
 
@@ -64,12 +62,27 @@ class Runner:
                 process.wait()
 
 
-def run_suite(name: str, runner: Runner, *, parts: Sequence[PartReport]) -> Report:
-    """Run the parts of a suite after `parts`, and then each failed test once more, alone."""
-    commit, reports = current_commit(), list(parts)
-    for part in SUITES[name]:
+def is_complete(status: int, results: Sequence[Result]) -> bool:
+    """Return whether the exit status of pytest and the recorded results agree.
+
+    A process that dies can have the exit status of a failed test, and then no failure is recorded.
+    """
+    if status == PASSED:
+        return bool(results) and not failures_in(results)
+    return status == TESTS_FAILED and bool(failures_in(results))
+
+
+def run_suite(
+    name: str, parts: Sequence[Part], runner: Runner, *, earlier: Sequence[PartReport] = ()
+) -> Report:
+    """Run the parts of a suite, and then each failed test once more, alone.
+
+    The report begins with the parts in `earlier`.
+    """
+    commit, reports = current_commit(), list(earlier)
+    for part in parts:
         reports.append(runner.run(part))
-        if part.is_gate and (reports[-1].is_broken or failed(reports[-1].results)):
+        if part.is_gate and (reports[-1].is_broken or failures_in(reports[-1].results)):
             break
     first = Report(suite=name, commit=commit, parts=reports)
     again = [each.test for each in first.failed if each.can_repeat]
@@ -107,8 +120,12 @@ def main() -> int:
             suite_lock(f"make {options.suite}") as lock,
             tempfile.TemporaryDirectory(prefix="harebell-results-") as folder,
         ):
-            parts = [PartReport(name="set-up", seconds=set_up)]
-            report = run_suite(options.suite, Runner(folder=Path(folder), lock=lock), parts=parts)
+            report = run_suite(
+                options.suite,
+                SUITES[options.suite],
+                Runner(folder=Path(folder), lock=lock),
+                earlier=[PartReport(name="set-up", seconds=set_up)],
+            )
             show(report)
     except SuiteIsBusy as error:
         print(error, file=sys.stderr)  # noqa: T201  # the output of the command

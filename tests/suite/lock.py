@@ -6,13 +6,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 FILE: Final = Path(tempfile.gettempdir()) / "harebell-suite.lock"
 MAX_WAIT: Final = 2 * 3600.0  # seconds, which is longer than `make test-all` takes
 POLL_INTERVAL: Final = 1.0  # seconds
+FOR_ALL_USERS: Final = 0o666  # the mode of the file
 MAX_HOLDER: Final = 300  # characters of the text about the holder
 
 
@@ -38,11 +39,27 @@ def suite_lock(
 
 @contextmanager
 def _open(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = _descriptor(path)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _descriptor(path: Path) -> int:
+    """Open the file, or create it for every user of the machine.
+
+    Linux forbids `O_CREAT` on the file of another user in a shared folder, also for root.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(FileNotFoundError):
+        return os.open(path, flags)
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:  # another process was faster
+        return os.open(path, flags)
+    os.fchmod(descriptor, FOR_ALL_USERS)
+    return descriptor
 
 
 def _acquire(descriptor: int, path: Path, *, max_wait: float, interval: float) -> None:

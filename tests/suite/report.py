@@ -46,13 +46,15 @@ class Report:
     def unstable(self) -> list[Result]:
         """The first results of the tests that failed and then passed alone."""
         passed = {each.test for each in self.repeated if each.outcome is Outcome.PASSED}
-        return [each for each in failed(self.results) if each.can_repeat and each.test in passed]
+        return [
+            each for each in failures_in(self.results) if each.can_repeat and each.test in passed
+        ]
 
     @property
     def failed(self) -> list[Result]:
         """The results of the tests that failed and did not pass alone."""
         unstable = {each.test for each in self.unstable}
-        return [each for each in failed(self.results) if each.test not in unstable]
+        return [each for each in failures_in(self.results) if each.test not in unstable]
 
     @property
     def is_green(self) -> bool:
@@ -109,7 +111,7 @@ class Report:
         ]
 
 
-def failed(results: Sequence[Result]) -> list[Result]:
+def failures_in(results: Sequence[Result]) -> list[Result]:
     return [each for each in results if each.outcome is Outcome.FAILED]
 
 

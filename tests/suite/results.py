@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-FILE: Final = "TEST_RESULTS"  # the environment variable; the settings refuse unknown HAREBELL_*
+VARIABLE: Final = "TEST_RESULTS"  # the environment variable; the settings refuse unknown HAREBELL_*
 MAX_FAILURE_TEXT: Final = 30_000  # characters; the end of a longer text is the interesting part
 
 
@@ -42,7 +42,7 @@ class Result:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Record the reports. A worker sends its reports to the process that records them."""
-    if (path := os.environ.get(FILE)) and not hasattr(config, "workerinput"):
+    if (path := os.environ.get(VARIABLE)) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(Path(path)))
 
 

@@ -1,12 +1,13 @@
 """The lock of the suites, with another process that has it."""
 
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.architecture.source_tree import ROOT
-from tests.suite.lock import SuiteIsBusy, suite_lock
+from tests.suite.lock import FOR_ALL_USERS, SuiteIsBusy, suite_lock
 
 HOLDER = """\
 import sys
@@ -58,3 +59,10 @@ def test_killed_suite_leaves_no_lock(tmp_path: Path) -> None:
 
     with suite_lock("make test", path=path, max_wait=0.0):
         pass
+
+
+def test_lock_is_for_every_user(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+
+    with suite_lock("make test", path=path, max_wait=0.0):
+        assert stat.S_IMODE(path.stat().st_mode) == FOR_ALL_USERS

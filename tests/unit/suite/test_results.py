@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.architecture.source_tree import ROOT
-from tests.suite.results import FILE, Outcome, Result, combined, read_results
+from tests.suite.results import VARIABLE, Outcome, Result, combined, read_results
 
 TESTS = """\
 import pytest
@@ -39,7 +39,7 @@ def record(folder: Path, source: str, *arguments: str) -> tuple[int, dict[str, R
     configuration = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder), "--noconftest"]
     run = subprocess.run(  # noqa: S603  # pytest
         [*command, *configuration, *arguments, str(folder)],
-        env=os.environ | {FILE: str(records)},
+        env=os.environ | {VARIABLE: str(records)},
         cwd=ROOT,
         capture_output=True,
         check=False,
