@@ -40,5 +40,5 @@ def statements_of(module: ModuleType) -> Iterator[str]:
 def test_in_memory_ledger_answers_every_statement_of_the_module(module: ModuleType) -> None:
     statements = set(statements_of(module))
 
-    assert statements
+    assert len(statements) > (0 if module is delays else 2)  # a module without any is not found
     assert statements <= set(ANSWERS)
