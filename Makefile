@@ -10,9 +10,9 @@ export YES BROKER
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST := $(BIN)/python -m pytest
-# pytest-xdist would sort the files by their number of tests. tests/rig/file_order.py sorts them
-# by their duration.
-BY_FILE := --dist loadfile --no-loadscope-reorder
+# tests/suite/suites.py lists the parts of each suite.
+suite = started=$$(date +%s) && $(SET_UP) tests && $(tree) && \
+	$(BIN)/python -m tests.suite $(1) --started $$started
 
 # Run a command and print its output only after a failure.
 quietly = output=$$($(1) 2>&1) || { printf '%s\n' "$$output"; exit 1; }
@@ -28,7 +28,7 @@ UV := env -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS \
 EXPORT := $(UV) export --frozen --format requirements.txt --no-emit-project --no-header
 AUDIT := $(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off
 
-.PHONY: help demo unit test test-all selection deploy mutants chaos bench check docs pictures lock sbom deb audit-packages down
+.PHONY: help demo unit test affected test-all test-long test-clock selection deploy mutants chaos bench check docs pictures lock sbom deb audit-packages down
 .NOTPARALLEL:
 
 help:
@@ -37,7 +37,10 @@ help:
 	@echo "make test       Set up, check the code and run every test except the long tests, as CI does."
 	@echo "                A failed test of servers is repeated once, alone, and reported as UNSTABLE."
 	@echo "                BROKER=4.0 or BROKER=4.3 selects another version of RabbitMQ."
-	@echo "make test-all   Run the long tests, then a selection on the newest version of RabbitMQ."
+	@echo "make affected   Run the tests of the modules that the branch has changed: BASE=main."
+	@echo "make test-all   Run test-long, test-clock, and a selection on the newest version of RabbitMQ."
+	@echo "make test-long  Run the long tests."
+	@echo "make test-clock Run the tests without acceptance tests at ten other times and time zones."
 	@echo "make selection  Run the tests that depend most on the version of RabbitMQ: BROKER=4.3."
 	@echo "make deploy     Run the compose stack in a private Docker daemon, and the Debian package in a"
 	@echo "                machine of systemd. Needs root and about half an hour."
@@ -63,26 +66,16 @@ demo:
 	@$(SET_UP) servers
 	@$(BIN)/python -m harebell.dev.demo
 
-unit:
-	@$(SET_UP) tests
-	@$(PYTEST) -n 2 --dist worksteal -m "not server and not chaos and not long"
+unit test test-long test-clock selection:
+	@$(call suite,$@)
 
-# tests/suite/suites.py lists the parts. A failed test of servers is repeated once, alone.
-test:
-	@started=$$(date +%s) && $(SET_UP) tests && $(tree) && \
-		$(BIN)/python -m tests.suite test --started $$started
+affected:
+	@$(call suite,affected $(if $(BASE),--base $(BASE)))
 
-test-all:
-	@$(SET_UP) tests
-	@$(call tree)
-	@$(PYTEST) -n 2 $(BY_FILE) -m "long and not chaos and not deploy"
+# The selection needs root, which builds the tree of the newest version.
+test-all: test-long test-clock
 	@[ -n "$(BROKER)" ] || [ "$$(id -u)" != 0 ] || \
 		$(MAKE) --no-print-directory selection BROKER=$(NEWEST)
-
-selection:
-	@$(SET_UP) tests
-	@$(call tree)
-	@$(PYTEST) -m broker_version
 
 # These tests build images and packages, so neither `make test` nor `make test-all` runs them.
 deploy:

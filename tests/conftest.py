@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from tests.rig import file_order
 from tests.rig.servers import Servers, server_directory
 
 SERVER_MARKERS = ("broker", "postgres")
@@ -48,6 +49,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "servers" in fixtures or any(map(item.get_closest_marker, SERVER_MARKERS)):
             item.add_marker("server")
             check_folder(item)
+
+
+@pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")  # after `-m`
+def pytest_order_files(items: list[pytest.Item]) -> None:
+    """Order the files with servers by their expected duration, the longest file first."""
+    own = [item for item in items if item.nodeid.startswith(file_order.FOLDERS)]
+    tests = [
+        file_order.CollectedTest(
+            node_id=item.nodeid, fixtures=frozenset(getattr(item, "fixturenames", ()))
+        )
+        for item in own
+    ]
+    order = file_order.longest_first(tests, file_order.read_measured())
+    others = [item for item in items if not item.nodeid.startswith(file_order.FOLDERS)]
+    items[:] = [*others, *(own[position] for position in order)]
 
 
 def check_folder(item: pytest.Item) -> None:

@@ -1,11 +1,9 @@
 """Fixtures of the acceptance tests: stacks, targets, and a separate tenant for each test."""
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import replace
-from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -14,35 +12,12 @@ from tests.acceptance.faults import Pool
 from tests.acceptance.recording_target import Target
 from tests.acceptance.schedule_load import ScheduleLoad
 from tests.acceptance.stack import Stack, Tenant
-from tests.rig import file_order
+from tests.acceptance.stack_pool import StackPool
 from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceCounts
 
-FOLDER = Path(__file__).parent
 LAST_LINES = 15  # of each service's log that a failed test's report shows
-
-
-@pytest.hookimpl(trylast=True)  # after `-m`, and after the order of pytest itself
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files of this folder by their expected duration, the longest file first."""
-    own = [item for item in items if item.path.is_relative_to(FOLDER)]
-    tests = [
-        file_order.CollectedTest(
-            node_id=item.nodeid,
-            fixtures=frozenset(getattr(item, "fixturenames", ())),
-        )
-        for item in own
-    ]
-    order = file_order.longest_first(tests, file_order.read_measured())
-    others = [item for item in items if not item.path.is_relative_to(FOLDER)]
-    items[:] = [*others, *(own[position] for position in order)]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Measure the tests if the environment requests it. A worker sends its reports instead."""
-    if os.environ.get(file_order.RECORD) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(file_order.TestSeconds(file_order.MEASURED))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,14 +55,16 @@ def target(whole_target: Target, name_of_test: str) -> Target:
 
 
 @pytest.fixture(scope="session")
-def running_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Yield a shared stack with two instances of each service that can have two.
+def stacks(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPool]:
+    opened = StackPool(servers, tmp_path_factory.mktemp("stacks"))
+    yield opened
+    opened.close()
 
-    No test stops or kills a service of this stack.
-    """
-    with Stack.open(servers, tmp_path_factory.mktemp("stack")) as stack:
-        stack.start(PAIRS)
-        yield stack
+
+@pytest.fixture
+def running_stack(stacks: StackPool) -> Stack:
+    """Return a shared stack with two instances of each service that can have two."""
+    return stacks.take(PAIRS)
 
 
 @pytest.fixture
@@ -97,15 +74,10 @@ def own_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield stack
 
 
-@pytest.fixture(scope="session")
-def faulty_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Yield a shared stack without executors, which each test starts in a separate pool.
-
-    A test that kills a service of this stack starts the service again.
-    """
-    with Stack.open(servers, tmp_path_factory.mktemp("faulty")) as stack:
-        stack.start(ServiceCounts(executors=0))
-        yield stack
+@pytest.fixture
+def faulty_stack(stacks: StackPool) -> Stack:
+    """Return a shared stack without executors, which each test starts in a separate pool."""
+    return stacks.take(ServiceCounts(executors=0))
 
 
 @pytest.fixture(scope="session")

@@ -17,12 +17,14 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import asyncpg
+from tests.rig.fork_server import start_copy
 from tests.rig.servers import Servers, as_role
 
 from harebell.client import Client
 from harebell.contract.ids import RunKey
 from harebell.dev.local_services import LocalServices, StartedService
 from harebell.dev.plan import ServiceCounts, ServiceKind
+from harebell.dev.spawn import Process
 
 WAIT_TIMEOUT = 30.0  # seconds, for a condition that an idle machine reaches within a second
 POLL_INTERVAL = 0.05  # seconds between two checks of a condition
@@ -67,12 +69,26 @@ class Stack:
 
     @classmethod
     @contextmanager
-    def open(cls, servers: Servers, root: Path, vhost: str | None = None) -> Iterator["Stack"]:
-        """Yield a stack without a running service, for fixtures that are not async."""
+    def open(
+        cls,
+        servers: Servers,
+        root: Path,
+        vhost: str | None = None,
+        *,
+        start: Callable[..., Process] = start_copy,
+    ) -> Iterator["Stack"]:
+        """Yield a stack without a running service, for fixtures that are not async.
+
+        `start` starts the process of a service: a measurement needs `start_process`.
+        """
         with servers.virtual_host(vhost) as amqp_url:
             database_url = asyncio.run(servers.make_database())
             services = LocalServices(
-                root, amqp_url=amqp_url, database_url=database_url, environ=caller_environment()
+                root,
+                amqp_url=amqp_url,
+                database_url=database_url,
+                environ=caller_environment(),
+                start=start,
             )
             try:
                 yield cls(
@@ -82,7 +98,7 @@ class Stack:
                     services=services,
                 )
             finally:
-                services.stop()
+                services.close()
                 asyncio.run(servers.drop_database(database_url))
 
     def start(

@@ -52,6 +52,7 @@ async def put_backlog(tenant: Tenant, target: Target, due: dict[str, str]) -> No
         assert all(response.ok for response in responses)
 
 
+@pytest.mark.measures
 async def test_backlog_of_a_slow_target_uses_little_memory_and_delays_no_other_run(
     own_stack: Stack, target: Target, record_property: Record
 ) -> None:

@@ -113,6 +113,7 @@ async def attempts(tenant: Tenant, key: str) -> int:
     return counted
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S113")
 async def test_breaker_defers_runs_of_a_failing_target_probes_it_and_loses_no_run(
@@ -149,6 +150,7 @@ async def test_breaker_defers_runs_of_a_failing_target_probes_it_and_loses_no_ru
     assert downstream(neighbour) not in {each["downstream"] for each in events.received}
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S113", "S59")
 async def test_accepted_calls_close_a_breaker_before_their_workers_report(
     stack: Stack, target: Target

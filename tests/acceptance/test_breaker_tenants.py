@@ -58,6 +58,7 @@ async def until_open(production: Production, tenant: str) -> None:
     await until(is_open, what=f"the open breaker of {tenant}")
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("P5")
 async def test_timeouts_that_a_tenant_makes_hold_back_no_other_tenant(
@@ -79,6 +80,7 @@ async def test_timeouts_that_a_tenant_makes_hold_back_no_other_tenant(
     assert breakers == []
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("P5")
 async def test_open_breaker_holds_only_the_runs_of_its_tenant_and_only_it_sees_the_breaker(
     production: Production, target: Target

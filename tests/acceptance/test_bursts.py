@@ -92,6 +92,7 @@ async def test_hundredfold_burst_of_a_minute_drains_within_the_slots_of_each_exe
     assert max(concurrency) <= SLOTS
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("S64")
 async def test_hundred_thousand_runs_due_in_one_second_start_once_in_order_of_due_time(
     roomy_rig: Rig, record_property: Record

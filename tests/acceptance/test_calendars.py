@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 EVERY_SECOND = {"cron": "* * * * * *"}
 DAILY = {"cron": "0 9 * * *", "timezone": "Europe/Berlin"}
-BEFORE = datetime(2027, 12, 23, 12, tzinfo=UTC)
+BEFORE = datetime(2049, 12, 23, 12, tzinfo=UTC)
 WEEKEND = [{"weekdays": ["sat", "sun"]}]
 
 
@@ -32,17 +32,17 @@ async def test_changed_calendar_starts_and_stops_the_planned_runs_and_counts_the
     created = await client.put_calendar("closed", days=days_around(today))
     for key in ("first", "second"):
         await tenant.put(key, EVERY_SECOND, target.http(key), calendars={"exclude": ["closed"]})
-    other = await client.put_calendar("other", days=["2030-01-01"])
+    other = await client.put_calendar("other", days=["2051-01-02"])
     before = await tenant.runs()
 
-    opened = await client.put_calendar("closed", days=["2030-01-01"])
+    opened = await client.put_calendar("closed", days=["2051-01-02"])
 
     async def has_succeeded() -> bool:
         runs = await tenant.runs("succeeded")
         return len({run["schedule_id"] for run in runs}) == 2
 
     await until(has_succeeded, what="a run of both schedules")
-    unchanged = await client.put_calendar("closed", days=["2030-01-01"])
+    unchanged = await client.put_calendar("closed", days=["2051-01-02"])
     closed = await client.put_calendar("closed", days=days_around(today))
     staged = await tenant.runs("staged")
     for key in ("first", "second"):
@@ -63,10 +63,10 @@ async def test_preview_and_why_name_the_calendar_that_excludes_a_time(
     tenant: Tenant, target: Target
 ) -> None:
     client = tenant.harebell
-    await client.put_calendar("holidays", days=["2027-12-24/2027-12-26"], timezone="Europe/Berlin")
+    await client.put_calendar("holidays", days=["2049-12-24/2049-12-26"], timezone="Europe/Berlin")
     calendars = {"exclude": ["holidays"]}
     await tenant.put("daily", DAILY, target.http("daily"), calendars=calendars)
-    excluded = datetime(2027, 12, 25, 8, tzinfo=UTC)
+    excluded = datetime(2049, 12, 25, 8, tzinfo=UTC)
 
     stored = await client.preview(key="daily", after=BEFORE, count=2)
     definition = {"when": DAILY, "target": target.http("daily"), "calendars": calendars}
@@ -76,8 +76,8 @@ async def test_preview_and_why_name_the_calendar_that_excludes_a_time(
 
     first, second = stored.instants
     assert [instant_text(each.at) for each in (first, second)] == [
-        "2027-12-27T08:00:00Z",
-        "2027-12-28T08:00:00Z",
+        "2049-12-27T08:00:00Z",
+        "2049-12-28T08:00:00Z",
     ]
     assert [(note.about, "holidays" in note.text) for note in first.notes] == [("calendar", True)]
     assert second.notes == []
@@ -101,28 +101,28 @@ async def test_included_calendar_permits_only_its_hours(tenant: Tenant, target: 
     preview = await client.preview(key="hourly", after=BEFORE, count=4)
 
     assert [instant_text(each.at) for each in preview.instants] == [
-        "2027-12-27T09:00:00Z",
-        "2027-12-27T10:00:00Z",
-        "2027-12-28T09:00:00Z",
-        "2027-12-28T10:00:00Z",
+        "2049-12-27T09:00:00Z",
+        "2049-12-27T10:00:00Z",
+        "2049-12-28T09:00:00Z",
+        "2049-12-28T10:00:00Z",
     ]
 
 
 @pytest.mark.requirement("ASK-9")
 async def test_pending_version_follows_the_changed_calendar(tenant: Tenant, target: Target) -> None:
     client = tenant.harebell
-    await client.put_calendar("holidays", days=["2030-01-01"])
+    await client.put_calendar("holidays", days=["2051-01-02"])
     await tenant.put("daily", DAILY, target.http("daily"))
-    effective_at = datetime(2027, 12, 1, tzinfo=UTC)
+    effective_at = datetime(2049, 12, 1, tzinfo=UTC)
     await client.patch(
         {"calendars": {"exclude": ["holidays"]}}, key="daily", effective_at=effective_at
     )
 
-    changed = await client.put_calendar("holidays", days=["2027-12-24/2027-12-26"])
+    changed = await client.put_calendar("holidays", days=["2049-12-24/2049-12-26"])
     preview = await client.preview(key="daily", after=BEFORE, count=1)
 
     assert (changed.affected, changed.rejected) == (1, {})
-    assert instant_text(preview.instants[0].at) == "2027-12-27T08:00:00Z"
+    assert instant_text(preview.instants[0].at) == "2049-12-27T08:00:00Z"
 
 
 @pytest.mark.requirement("ASK-9")
@@ -141,7 +141,7 @@ async def test_calendar_in_use_is_not_deleted_and_an_unknown_one_is_rejected(
     listed = await client.calendars()
     await client.patch({"calendars": None}, key="used")
     deleted = await client.delete_calendar("weekend")
-    again = await client.put_calendar("weekend", days=["2030-01-01"])
+    again = await client.put_calendar("weekend", days=["2051-01-02"])
 
     assert in_use.value.code == "calendar_in_use"
     assert (unknown.value.code, unknown.value.field) == (
@@ -184,11 +184,11 @@ async def test_preview_and_why_follow_a_changed_direction_of_moves(
     tenant: Tenant, target: Target
 ) -> None:
     client = tenant.harebell
-    await client.put_calendar("holidays", days=["2027-12-24/2027-12-26"], timezone="Europe/Berlin")
+    await client.put_calendar("holidays", days=["2049-12-24/2049-12-26"], timezone="Europe/Berlin")
     when = {**DAILY, "cron": "0 9 25 12 *"}
     calendars = {"exclude": ["holidays"], "on_excluded": "next"}
     await tenant.put("yearly", when, target.http("yearly"), calendars=calendars)
-    excluded = datetime(2027, 12, 25, 8, tzinfo=UTC)
+    excluded = datetime(2049, 12, 25, 8, tzinfo=UTC)
     early = BEFORE - timedelta(hours=12)
 
     later = await client.preview(key="yearly", after=early, count=1)
@@ -199,15 +199,15 @@ async def test_preview_and_why_follow_a_changed_direction_of_moves(
     with pytest.raises(CommandRejected) as frequent:
         await client.patch({"when": {"cron": "0 * * * *"}}, key="yearly")
 
-    assert instant_text(later.instants[0].at) == "2027-12-27T08:00:00Z"
+    assert instant_text(later.instants[0].at) == "2049-12-27T08:00:00Z"
     assert (why_later.verdict, why_later.reason) == ("will_not_run", "excluded_by_calendar")
     assert why_later.text == (
         "Version 1 of the calendar holidays excludes this time, "
-        "and its run moves to 2027-12-27T08:00:00Z."
+        "and its run moves to 2049-12-27T08:00:00Z."
     )
-    assert instant_text(earlier.instants[0].at) == "2027-12-23T08:00:00Z"
+    assert instant_text(earlier.instants[0].at) == "2049-12-23T08:00:00Z"
     assert why_earlier.verdict == "will_run"
-    assert "excludes 2027-12-25T08:00:00Z" in why_earlier.notes[0]
+    assert "excludes 2049-12-25T08:00:00Z" in why_earlier.notes[0]
     assert frequent.value.code == "too_frequent"
 
 
@@ -247,15 +247,15 @@ async def test_preview_and_why_name_the_open_day_of_the_month(
     await client.put_calendar("weekend", weekly=WEEKEND)
     calendars = {"exclude": ["weekend"], "open_day": -1}
     await tenant.put("closing", {"cron": "0 9 * * *"}, target.http("closing"), calendars=calendars)
-    other = datetime(2027, 12, 29, 9, tzinfo=UTC)
+    other = datetime(2049, 12, 29, 9, tzinfo=UTC)
 
     preview = await client.preview(key="closing", after=BEFORE, count=2)
     why = await client.why(key="closing", at=other)
 
     first, second = preview.instants
     assert [instant_text(each.at) for each in (first, second)] == [
-        "2027-12-31T09:00:00Z",
-        "2028-01-31T09:00:00Z",
+        "2049-12-31T09:00:00Z",
+        "2050-01-31T09:00:00Z",
     ]
     words = "open day 1 from the end of its month by weekend"
     assert [note.text for note in first.notes] == [f"The day is {words}."]

@@ -68,6 +68,8 @@ async def test_invalid_patch_names_the_field_and_changes_nothing(
     assert (await tenant.harebell.schedule(key="interval")).version == 1
 
 
+@pytest.mark.long
+@pytest.mark.measures
 @pytest.mark.requirement("S28", "S30")
 async def test_change_with_effective_time_takes_effect_then_and_shows_its_status(
     tenant: Tenant, target: Target, record_property: Callable[[str, object], None]
@@ -121,6 +123,7 @@ async def test_superseded_or_late_change_shows_its_reason_and_the_old_version_co
     assert [versions[number].status for number in (1, 3)] == ["active", "active"]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S14", "ASK-10")
 async def test_pause_with_an_end_ends_automatically(tenant: Tenant, target: Target) -> None:
     start = time_in(2)

@@ -60,6 +60,7 @@ async def test_quorum_queue_has_a_member_on_each_node(clustered: ClusterStack) -
     assert members.keys() == {SIZE}
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("S62")
 @pytest.mark.parametrize("victim", ["leader", pytest.param("follower", marks=pytest.mark.chaos)])
 async def test_cluster_runs_each_run_once_when_a_node_is_killed_under_load(

@@ -84,6 +84,7 @@ async def idle_statements(tenant: Tenant) -> float:
     return (await counters.read(tenant) - before).statements / IDLE_TIME
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S64", "S87")
 async def test_two_thousand_runs_with_one_due_time_need_few_messages_and_statements(
@@ -115,6 +116,7 @@ async def test_two_thousand_runs_with_one_due_time_need_few_messages_and_stateme
     assert min(per_statement.values()) >= MIN_ROWS, per_statement
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S64", "S87")
 async def test_single_immediate_messages_need_few_messages_statements_and_bytes_of_wal(

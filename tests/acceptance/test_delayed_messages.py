@@ -250,6 +250,7 @@ async def test_killed_intake_neither_loses_nor_doubles_a_message(shop: Shop, ste
     assert Counter(shop.mail.bodies()) == Counter([*expected, b"last"])
 
 
+@pytest.mark.long
 @NEEDS_NODE
 @pytest.mark.requirement("ASK-4")
 async def test_node_client_receives_its_message_as_from_the_plugin(

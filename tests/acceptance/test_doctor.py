@@ -184,6 +184,7 @@ async def test_permission_that_an_operator_removed_fails(
     assert before["write"] in row["remedy"]
 
 
+@pytest.mark.long
 async def test_policy_that_is_missing_or_replaced_fails(
     production: Production, servers: Servers
 ) -> None:

@@ -24,6 +24,7 @@ async def put(tenant: Tenant, count: int, when: dict[str, str], **more: object) 
     assert all(response.ok for response in responses)
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("ASK-12")
 async def test_small_tenant_does_not_wait_behind_a_large_tenant(
@@ -50,6 +51,7 @@ async def test_small_tenant_does_not_wait_behind_a_large_tenant(
     assert max(late["small"]) < median(late["large"])
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("ASK-12")
 async def test_slow_target_does_not_delay_a_quick_target_in_the_same_lane(

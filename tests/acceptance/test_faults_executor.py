@@ -109,6 +109,7 @@ async def test_run_has_a_second_attempt_with_the_same_key_when_killed_before_the
     assert second.token > first.token
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S66", "S73")
 async def test_stopped_executor_uses_no_attempt_and_loses_no_run_under_load(

@@ -53,6 +53,7 @@ async def test_command_gets_a_response_after_a_restart_of_a_killed_intake(
     assert_each_once(target.calls("sent"), runs, RUNS)
 
 
+@pytest.mark.measures
 @pytest.mark.long
 async def test_another_dispatcher_releases_the_tickets_of_a_killed_dispatcher(
     faulty_tenant: Tenant, pool: Pool, target: Target

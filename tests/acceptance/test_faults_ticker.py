@@ -147,6 +147,7 @@ async def test_unreadable_schedule_becomes_errored_and_stops_no_other_schedule(
     assert process.pid == ticker.pid
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S55", "S88")
 async def test_staged_runs_start_on_time_without_a_ticker(

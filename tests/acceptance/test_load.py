@@ -14,7 +14,7 @@ from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, time_in
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 RUNS_PER_SECOND = 20  # immediate runs, and as many scheduled runs
-SECONDS = 10
+SECONDS = 5
 MAX_START_DELAY = 2.0  # seconds from acceptance to the start of an immediate run, p99
 
 BACKLOG = 36  # runs of each lane with one due time
@@ -30,6 +30,7 @@ TOTAL, FAILING = 500, 50
 Record = Callable[[str, object], None]
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("S01")
 async def test_immediate_run_starts_within_2_s_while_40_runs_start_each_second(
     tenant: Tenant, target: Target, record_property: Record
@@ -77,6 +78,7 @@ def mean_wait(calls: Sequence[Call]) -> float:
     return mean(call.late for call in calls)
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S21")
 async def test_high_runs_wait_a_fifth_of_low_runs_when_every_lane_has_a_backlog(
@@ -107,6 +109,7 @@ async def put_high(tenant: Tenant, target: Target, pool: Pool, name: str) -> lis
     return [call.late for call in await until_called(target, name, HIGH, within=2 * WAIT_TIMEOUT)]
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S68")
 async def test_flood_of_low_runs_does_not_delay_high_runs(

@@ -219,7 +219,7 @@ async def test_lateness_metric_equals_the_ledger_and_includes_the_calls(
 ) -> None:
     """Put more runs with one due time than slots, so that some are late by more than a second."""
     before = await Scrape.collect(counted.stack, PAIRS)
-    at = {"at": time_in(4).isoformat()}
+    at = {"at": time_in(2).isoformat()}
     hook = target.http("simultaneous", sleep=0.8)
     await counted.harebell.put_many(
         [{"key": f"one-{n}", "when": at, "target": hook} for n in range(SIMULTANEOUS)]
@@ -241,6 +241,7 @@ async def test_lateness_metric_equals_the_ledger_and_includes_the_calls(
         )
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S69")
 async def test_backlog_metric_of_each_lane_grows_without_executors_and_ends_with_them(
     counted: Tenant, target: Target

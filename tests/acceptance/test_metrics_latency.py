@@ -34,6 +34,7 @@ async def change_in_every_way(tenant: Tenant, target: Target, key: str) -> None:
     await tenant.harebell.cancel(key=key)
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S31")
 async def test_change_takes_effect_within_two_seconds_at_a_hundred_changes_a_second(
@@ -56,6 +57,7 @@ async def test_change_takes_effect_within_two_seconds_at_a_hundred_changes_a_sec
     assert shares[OBJECTIVE] >= SHARE
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("S31")
 async def test_latency_of_a_change_counts_from_its_effective_time(
     tenant: Tenant, target: Target

@@ -59,6 +59,7 @@ def isolated(pool: Pool) -> Iterator[IsolatedExecutor]:
         yield IsolatedExecutor(pool, links)
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("S79", "S84")
 @pytest.mark.parametrize("cut", CUTS)
 async def test_another_executor_finishes_the_runs_of_an_isolated_executor(

@@ -4,7 +4,6 @@ import re
 import sys
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import timedelta
 from http.client import HTTPException
 from pathlib import Path
@@ -13,11 +12,13 @@ from typing import Final
 import asyncpg
 import pytest
 from tests.acceptance.stack import Stack, caller_environment, now
+from tests.acceptance.stack_pool import StackPool
 from tests.acceptance.test_audit_watch import ping_server
 from tests.architecture.documents import page
-from tests.rig.servers import Servers, as_role
+from tests.rig.servers import as_role
 from tests.tools.page_commands import SHELL_LANGUAGES, Block, PageShell, blocks_of
 
+from harebell.dev.plan import ServiceCounts
 from harebell.dev.ports import choose_ports
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
@@ -45,10 +46,8 @@ RUN_BY: Final = {
 
 
 @pytest.fixture(scope="module")
-def stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with Stack.open(servers, tmp_path_factory.mktemp("pages")) as opened:
-        opened.start()
-        yield opened
+def stack(stacks: StackPool) -> Stack:
+    return stacks.take(ServiceCounts())
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ MAX_START_DELAY = timedelta(seconds=5)  # of overdue runs, after the ticker is r
 FULL_PASSES = r'harebell_staging_passes_total\{end="full"\}'
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("S38")
 async def test_overdue_runs_use_half_of_each_pass_and_start_before_later_runs(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]

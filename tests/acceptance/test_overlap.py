@@ -71,6 +71,7 @@ async def test_skip_policy_skips_and_records_a_run_during_another_run(
     await assert_one_at_a_time(tenant, runs)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S50")
 async def test_queue_policy_runs_all_in_order_one_at_a_time(tenant: Tenant) -> None:
     await tenant.put("slow", EVERY_SECOND, SLEEP_1_6_S, overlap="queue")

@@ -8,17 +8,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from tests.acceptance.page_runner import PageRunner, blocks_of_page
 from tests.acceptance.stack import Stack, caller_environment
+from tests.acceptance.stack_pool import StackPool
 from tests.rig.node_packages import installed_packages
-from tests.rig.servers import Servers, as_role
+from tests.rig.servers import as_role
 
 from harebell.client import Client
+from harebell.dev.plan import ServiceCounts
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
@@ -51,11 +52,9 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def page_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Yield a stack for all guides, whose schedules have different keys."""
-    with Stack.open(servers, tmp_path_factory.mktemp("pages")) as stack:
-        stack.start()
-        yield stack
+def page_stack(stacks: StackPool) -> Stack:
+    """Return a stack for all guides, whose schedules have different keys."""
+    return stacks.take(ServiceCounts())
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)

@@ -30,6 +30,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
         yield opened
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S66")
 @pytest.mark.parametrize(

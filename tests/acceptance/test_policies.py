@@ -65,6 +65,7 @@ async def test_until_success_runs_at_each_time_until_one_run_succeeds(
     assert [call.ok for call in target.calls("trying")][-1] is True
 
 
+@pytest.mark.long
 async def test_any_of_two_intervals_has_one_run_at_a_common_time(
     tenant: Tenant, target: Target
 ) -> None:

@@ -43,6 +43,7 @@ async def put_all(tenant: Tenant, target: Target, path: str) -> list[str]:
     return ids
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S01", "S65", "S77")
 async def test_thousand_runs_over_20_s_run_once_on_time_and_never_early(

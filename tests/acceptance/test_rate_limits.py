@@ -61,6 +61,7 @@ async def test_rate_limit_bounds_the_starts_of_each_window_and_delays_no_other_r
     assert calls_before_last < len(calls) / 2  # the other runs did not wait behind the limited runs
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S70")
 async def test_retries_count_as_starts(tenant: Tenant, target: Target) -> None:
     rate_limit = {"per": "schedule", "starts": 3, "within": "1s"}

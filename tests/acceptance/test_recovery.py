@@ -41,6 +41,7 @@ async def put_both(tenant: Tenant, target: Target, pool: Pool, path: str) -> Non
         await until_called(target, f"{path}-{run_class}")
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S22", "S94")
 async def test_frozen_executor_loses_critical_runs_before_normal_runs(
@@ -60,6 +61,7 @@ async def test_frozen_executor_loses_critical_runs_before_normal_runs(
     assert NORMAL_LEASE - MAX_SINCE_RENEWAL < normal < NORMAL_LEASE + MARGIN
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S22", "S94")
 async def test_killed_executor_loses_runs_of_both_classes_at_once(
@@ -80,6 +82,7 @@ async def test_killed_executor_loses_runs_of_both_classes_at_once(
     assert max(times) < MAX_RECOVERY < NORMAL_LEASE
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S94")
 async def test_200_runs_of_a_killed_executor_run_on_another_executor_soon(

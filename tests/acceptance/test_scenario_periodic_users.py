@@ -144,6 +144,7 @@ async def until_all_ended(tenant: Tenant, end: datetime) -> None:
     await until(is_done, within=60, what="the end of every run")
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("S05", "S10", "S77", "S121")
 async def test_fifty_thousand_schedules_of_ten_thousand_users_follow_live_changes(
     own_stack: Stack, target: Target, record_property: Record

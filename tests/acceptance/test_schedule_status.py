@@ -49,6 +49,7 @@ def summary_of(schedule: ScheduleDetail) -> tuple[Any, ...]:
     return schedule.result, last and last.state, schedule.executions, schedule.failures
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S02", "S40")
 async def test_one_shot_is_active_while_its_target_hangs_and_completed_after_the_end(
     tenant: Tenant, target: Target
@@ -113,6 +114,7 @@ async def test_until_success_that_gave_up_is_completed_with_its_dead_run(
     assert (event["data"]["state"], event["data"]["result"]) == ("completed", "dead")
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S06", "S40")
 async def test_counts_and_the_event_of_completion_are_those_of_the_ended_runs(
     tenant: Tenant, target: Target

@@ -25,6 +25,7 @@ def called(target: Target, path: str) -> list[datetime]:
     return sorted(call.scheduled_for for call in target.calls(path))
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S28", "S29", "S30")
 async def test_three_future_changes_take_effect_in_the_order_of_their_effective_times(
     tenant: Tenant, target: Target

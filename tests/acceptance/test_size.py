@@ -129,6 +129,7 @@ async def test_stored_schedule_is_due_at_the_time_of_its_recurrence(
             assert preview.instants[0].at == stored.next_at
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("S11", "S122")
 def test_due_schedules_among_a_million_run_once_and_on_time(
     observation: Observation,
@@ -138,6 +139,7 @@ def test_due_schedules_among_a_million_run_once_and_on_time(
     assert max(call.late for call in observation.calls) < MAX_LATENESS
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("S11", "S46")
 def test_ticker_needs_no_memory_and_no_thread_for_stored_schedules(
     schedule_load: ScheduleLoad, observation: Observation

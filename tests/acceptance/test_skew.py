@@ -121,6 +121,7 @@ async def run_load(tenant: Tenant, target: Target, path: str) -> list[float]:
     return event_offsets
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S56")
 async def test_no_run_starts_early_or_twice_when_clocks_differ_by_two_minutes(
@@ -138,6 +139,7 @@ async def test_no_run_starts_early_or_twice_when_clocks_differ_by_two_minutes(
     )
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S56")
 async def test_no_run_moves_when_clocks_change_by_minutes_or_hours(

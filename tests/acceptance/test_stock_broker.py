@@ -20,6 +20,7 @@ STANDARD_EXCHANGE_TYPES = {"direct", "fanout", "headers", "topic"}
 STANDARD_QUEUE_TYPES = {"classic", "quorum", "stream"}
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S61")
 async def test_delayed_run_and_its_retry_need_no_plugin_of_a_third_party(
     servers: Servers, running_stack: Stack, tenant: Tenant, target: Target

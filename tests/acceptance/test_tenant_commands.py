@@ -113,6 +113,7 @@ async def answer_times(victim: Client, count: int, prefix: str) -> list[float]:
     return seconds
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("P6")
 async def test_put_is_answered_within_a_second_under_the_flood_of_another_tenant(
     production: Production, longest_answer: float, record_property: Any
@@ -148,6 +149,8 @@ async def test_put_is_answered_within_a_second_under_the_flood_of_another_tenant
     assert max(busy + first) < longest_answer, (busy, first)
 
 
+@pytest.mark.long
+@pytest.mark.measures
 @pytest.mark.requirement("P6")
 async def test_query_is_answered_within_a_second_under_the_queries_of_another_tenant(
     production: Production, longest_answer: float, record_property: Any
@@ -230,6 +233,8 @@ async def discard_unknown_dead_letter(victim: Client) -> None:
     assert set(response.results.values()) == {"not_found"}
 
 
+@pytest.mark.long
+@pytest.mark.measures
 @pytest.mark.requirement("P6")
 @pytest.mark.parametrize(
     ("requests", "request_once"),
@@ -300,6 +305,7 @@ def request(flood: Flood, number: int) -> aio_pika.Message:
     )
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("P6")
 async def test_expensive_message_delays_no_other_tenant(
     production: Production, longest_answer: float, record_property: Any

@@ -75,6 +75,7 @@ async def _called(target: Target, path: str) -> bool:
     return len(target.calls(path)) >= VICTIM_RUNS
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("P6")
 async def test_runs_start_while_another_tenant_has_a_backlog_in_the_lane(
@@ -103,6 +104,7 @@ async def test_runs_start_while_another_tenant_has_a_backlog_in_the_lane(
     assert flooded > 0
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("P6")
 async def test_runs_start_while_another_tenant_calls_two_hosts_that_hang(

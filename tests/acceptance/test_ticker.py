@@ -33,6 +33,7 @@ CREATE CONSTRAINT TRIGGER delay_commit AFTER INSERT ON schedule_state DEFERRABLE
 """
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S45")
 async def test_idle_ticker_sends_few_statements_and_wakes_on_time(
@@ -94,6 +95,7 @@ async def test_full_staging_pass_is_reported_and_followed_by_the_next(
     assert_each_once(target.calls("bounded"), runs, 100)
 
 
+@pytest.mark.measures
 @pytest.mark.long
 @pytest.mark.requirement("S38", "S55")
 async def test_overdue_runs_start_within_5_s_of_readiness_before_later_runs(

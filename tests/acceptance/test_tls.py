@@ -351,6 +351,7 @@ async def doctor(tls: TlsServers, **environment: str) -> tuple[int, dict[str, li
     return process.returncode or 0, found
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P9")
 async def test_doctor_names_the_certificates_that_end(tls: TlsServers) -> None:
     connection = await connect(tls.amqp_url(), name="test", properties={})
@@ -383,6 +384,7 @@ def stack(tls: TlsServers, tmp_path: Path) -> Iterator[Stack]:
         yield opened
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("P9")
 @pytest.mark.long
 async def test_rotation_of_all_certificates_delays_no_run(

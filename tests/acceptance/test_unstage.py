@@ -53,6 +53,7 @@ async def test_run_unstaged_a_second_before_its_due_time_never_runs_and_has_a_re
     assert (shown.state, shown.reason) == (reason, "not today")
 
 
+@pytest.mark.measures
 async def test_pause_that_ends_before_the_due_time_changes_nothing(
     tenant: Tenant, target: Target
 ) -> None:

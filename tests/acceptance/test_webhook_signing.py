@@ -176,6 +176,7 @@ def key_of_test() -> str:
     return f"signed-{uuid4()}"
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P8")
 async def test_receivers_accept_an_http_call_and_reject_altered_old_and_forged_ones(
     acme: Tenant, umbrella: Tenant, inbox: Inbox, keys: Keys
@@ -225,6 +226,7 @@ async def test_receivers_accept_an_http_call_and_reject_altered_old_and_forged_o
     assert second == int(attempt["started_at"].timestamp())
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P8")
 async def test_receivers_accept_an_amqp_message_and_reject_an_altered_one(
     acme: Tenant, keys: Keys
@@ -255,6 +257,7 @@ async def test_receivers_accept_an_amqp_message_and_reject_an_altered_one(
     assert headers["harebell-tenant"] == ACME
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P8")
 async def test_receivers_accept_an_alert_with_the_keys_of_the_operators(
     acme: Tenant, keys: Keys, alert_port: int
@@ -276,6 +279,7 @@ async def test_receivers_accept_an_alert_with_the_keys_of_the_operators(
     assert await accepted(HMAC_RECEIVERS, keys.text(ACME, "new"), alert) == [[False]] * 2
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P8")
 async def test_call_waits_for_its_key_and_uses_the_content_of_a_rotated_file(
     acme: Tenant, inbox: Inbox, keys: Keys

@@ -45,6 +45,7 @@ def wipe(broker: Broker) -> None:
     broker.start()
 
 
+@pytest.mark.measures
 @pytest.mark.requirement("S35", "S102")
 async def test_runs_of_a_wiped_broker_execute_once(
     private: PrivateServers,

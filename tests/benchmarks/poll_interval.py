@@ -20,6 +20,7 @@ from tests.acceptance.stack import Stack, Tenant, time_in
 from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceCounts, ServiceKind
+from harebell.dev.spawn import start_process
 
 SCHEDULES: Final = 200
 INTERVAL: Final = 10  # seconds between two runs of a schedule: 20 runs a second in total
@@ -123,7 +124,7 @@ def main() -> None:
         Path(root).chmod(0o755)  # the database may run as another user
         with (
             Servers.open(Path(root, "servers")) as servers,
-            Stack.open(servers, Path(root, "stack")) as stack,
+            Stack.open(servers, Path(root, "stack"), start=start_process) as stack,
         ):
             stack.start(ServiceCounts(), HAREBELL_HORIZON=SETTINGS[0][0])
             asyncio.run(_each(stack))

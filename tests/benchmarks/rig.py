@@ -20,6 +20,7 @@ from tests.rig.servers import Servers
 from tests.rig.task_plugins import install
 
 from harebell.dev.plan import ServiceCounts, ServiceKind
+from harebell.dev.spawn import start_process
 
 HORIZON: Final = "5.8s"  # just above a delay; each sample would wait for the longer default horizon
 LOAD_MARGIN: Final = (
@@ -95,7 +96,7 @@ class Rig:
         }
         with (
             Servers.open(root / "servers") as servers,
-            Stack.open(servers, root / "stack") as stack,
+            Stack.open(servers, root / "stack", start=start_process) as stack,
         ):
             yield cls(
                 stack=stack,

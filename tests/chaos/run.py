@@ -24,6 +24,7 @@ from tests.rig.servers import Servers, server_directory
 from tests.rig.standby import StandbyPair
 
 from harebell.dev.servers import PrivateServers
+from harebell.dev.spawn import start_process
 
 OpenEnvironment: TypeAlias = Callable[[Servers, Path, float], AbstractContextManager[Environment]]
 
@@ -140,7 +141,7 @@ def single_broker(servers: Servers, root: Path, outage: float) -> Iterator[Envir
     root.mkdir(parents=True, exist_ok=True)
     with (
         Target.open(root / "calls.jsonl") as target,
-        Stack.open(servers, root) as stack,
+        Stack.open(servers, root, start=start_process) as stack,
         Links.open(
             NAMES, {BROKER: servers.amqp_url, DATABASE: servers.database_url}, reads_amqp=True
         ) as links,
@@ -181,7 +182,9 @@ def standby(servers: Servers, root: Path, outage: float) -> Iterator[Environment
         Target.open(root / "calls.jsonl") as target,
         server_directory(root / "databases") as directory,
         StandbyPair.open(directory) as pair,
-        Stack.open(replace(servers, database_url=pair.database_url), root) as stack,
+        Stack.open(
+            replace(servers, database_url=pair.database_url), root, start=start_process
+        ) as stack,
         Links.open(NAMES, {BROKER: servers.amqp_url}) as links,
     ):
         yield Environment(

@@ -31,6 +31,7 @@ from harebell.domain.tenant_policy import TenantPolicies
 pytestmark = pytest.mark.postgres
 
 NOW: Final = datetime.now(UTC).replace(microsecond=0)
+LATER: Final = 2 * 3600.0  # seconds; a suite needs less between its import and a test
 LATE: Final = timedelta(minutes=10)  # longer than the time from the import to the last test
 WINDOW: Final = Window(since=NOW - timedelta(hours=1), until=NOW, now=NOW)
 SCHEDULE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
@@ -322,7 +323,7 @@ async def test_load_rate_ranges_returns_only_the_tenants_above_their_rate(
     [
         ({"state": "running"}, "running", (True, 10)),
         ({"state": "cancelled", "finished_at": ago(5)}, "running", (False, 5)),
-        ({"state": "staged"}, "reserved", (True, -60)),
+        ({"state": "staged"}, "reserved", (True, -LATER)),
         ({"state": "retrying"}, "running", (True, 10)),
     ],
 )
@@ -337,7 +338,7 @@ async def test_load_labels_returns_whether_other_runs_have_all_slots(
     rows = [
         (await insert_run(owner, 300, **label), "waiting", None),
         (await insert_run(owner, 200, **label), "waiting", None),
-        (await insert_run(owner, 400, **other), role, ago(-60) if role == "reserved" else None),
+        (await insert_run(owner, 400, **other), role, ago(-LATER) if role == "reserved" else None),
     ]
     for time, each, until in rows:
         await owner.execute(

@@ -107,7 +107,7 @@ BAD_PUTS = [
     (put_cron("* " * 200), "invalid", "when.cron", "256"),
     (put_cron("0 0 30 2 *"), "invalid_cron", "when.cron", "no date matches"),
     (
-        put_cron("0 0 * * *", start="2026-12-02", end="2026-12-01"),
+        put_cron("0 0 * * *", start="2026-11-22", end="2026-11-21"),
         "invalid_bounds",
         "when.end",
         "later than the start",
@@ -132,7 +132,7 @@ BAD_PUTS = [
         "at most 1h before",
     ),
     (
-        put_any_of({"now": True}, start="2026-12-02", end="2026-12-01"),
+        put_any_of({"now": True}, start="2026-11-22", end="2026-11-21"),
         "invalid_bounds",
         "when.end",
         "start",

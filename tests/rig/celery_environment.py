@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks.peers.celery import REQUIREMENT
+from tests.rig.registries import require_registries
 
 INSTALL_TIMEOUT: Final = 300.0  # seconds
 HASH_LENGTH: Final = 16  # characters in the name of a folder
@@ -21,6 +22,7 @@ def installed_python(environ: Mapping[str, str]) -> Path:
     The folder is in the cache of the user. A virtual environment cannot be renamed, so a file marks
     its completion, and a process that finds no such file installs the packages again.
     """
+    require_registries(environ)
     cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/root")) / ".cache"
     facts = f"{REQUIREMENT} {sys.executable} {sys.version}"
     name = f"celery-{sha256(facts.encode()).hexdigest()[:HASH_LENGTH]}"

@@ -2,19 +2,18 @@
 
 `pytest --dist loadfile` gives whole files to its workers. Without `--no-loadscope-reorder`, it
 sorts the files by their number of tests, so a file with one test of a minute comes last.
-`TEST_SECONDS=1 make test` measures the tests again and writes `test_seconds.json`.
+`TEST_SECONDS=1 make test` writes the measured durations to `test_seconds.json`.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 MEASURED: Final = Path(__file__).with_name("test_seconds.json")
+FOLDERS: Final = ("tests/acceptance/", "tests/contract/", "tests/integration/")
 RECORD: Final = "TEST_SECONDS"  # the environment variable that requests a measurement
 # A test without a measurement has these costs. Each of these fixtures starts servers or services.
 SECONDS_OF_TEST: Final = 1.5
@@ -83,22 +82,8 @@ def read_measured(path: Path = MEASURED) -> dict[str, float]:
     return value
 
 
-@dataclass
-class TestSeconds:
-    """A plugin that adds the durations of each test and of its fixtures, and stores the sums."""
-
-    __test__ = False  # pytest would collect a class with this name
-
-    path: Path
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] += report.duration
-
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Store the durations of a run without a failure. Other tests keep their durations."""
-        if exitstatus == pytest.ExitCode.OK:
-            values = read_measured(self.path)
-            values |= {node_id: round(each, 1) for node_id, each in self.seconds.items()}
-            lines = json.dumps(values, indent=0, sort_keys=True)
-            self.path.write_text(lines + "\n", encoding="utf-8")
+def store(seconds: Mapping[str, float], path: Path = MEASURED) -> None:
+    """Store the durations of these tests. Other tests keep their durations."""
+    values = read_measured(path)
+    values |= {test: round(each, 1) for test, each in seconds.items() if test.startswith(FOLDERS)}
+    path.write_text(json.dumps(values, indent=0, sort_keys=True) + "\n", encoding="utf-8")

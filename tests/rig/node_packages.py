@@ -8,6 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from tests.rig.registries import require_registries
+
 FILES: Final = Path(__file__).parent / "node"
 LOCK: Final = "package-lock.json"
 INSTALL_TIMEOUT: Final = 300.0  # seconds
@@ -20,6 +22,7 @@ def installed_packages(environ: Mapping[str, str]) -> Path:
     The folder is in the cache of the user, and its name contains a hash of the lock file.
     """
     lock = FILES / LOCK
+    require_registries(environ)
     cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/root")) / ".cache"
     name = f"node-{sha256(lock.read_bytes()).hexdigest()[:HASH_LENGTH]}"
     folder = Path(cache) / "harebell" / name

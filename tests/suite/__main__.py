@@ -1,4 +1,7 @@
-"""Run a suite, repeat each failed test once alone, and report: `python -m tests.suite test`."""
+"""Run a suite, repeat each failed test once alone, and report: `python -m tests.suite test`.
+
+`TEST_SECONDS=1` stores the durations of the tests, which determine their order.
+"""
 
 import argparse
 import os
@@ -8,14 +11,17 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from tests.rig import file_order
+from tests.suite.affected import affected_tests, changed_files, import_graph
 from tests.suite.lock import SuiteIsBusy, suite_lock
-from tests.suite.report import FILE, PartReport, Report, current_commit, failures_in
+from tests.suite.report import PartReport, Report, current_commit, failures_in
 from tests.suite.results import VARIABLE, Result, read_results
-from tests.suite.suites import SUITES, Part
+from tests.suite.suites import AFFECTED, ALONE, SUITES, Part, affected_part
 
 MAX_REPEATED: Final = 10  # tests; a suite with more failures fails without a repetition
 PASSED, TESTS_FAILED = 0, 1  # exit statuses of pytest
@@ -33,7 +39,7 @@ class Runner:
         """Run a part with its command beside it, and return its report."""
         begin = time.monotonic()
         with self._beside(part.beside) as beside:
-            status, results = self._pytest(part.name, part.arguments)
+            status, results = self._pytest(part)
         return PartReport(
             name=part.name,
             seconds=time.monotonic() - begin,
@@ -41,14 +47,18 @@ class Runner:
             is_broken=not is_complete(status, results) or any(each.returncode for each in beside),
         )
 
-    def repeat(self, tests: Sequence[str]) -> list[Result]:
-        """Run failed tests once more, one after the other."""
-        return self._pytest("repeated", ("-n0", *tests))[1]
+    def repeat(self, part: Part, tests: Sequence[str]) -> list[Result]:
+        """Run failed tests of a part once more, one after the other."""
+        again = replace(part, name=f"{part.name} repeated", arguments=(ALONE, *tests))
+        return self._pytest(again)[1]
 
-    def _pytest(self, name: str, arguments: Sequence[str]) -> tuple[int, list[Result]]:
-        file = self.folder / f"{name.replace(' ', '-')}.jsonl"
-        command = [sys.executable, "-m", "pytest", "-p", "tests.suite.results", *arguments]
-        environment = os.environ | {VARIABLE: str(file)}
+    def _pytest(self, part: Part) -> tuple[int, list[Result]]:
+        file = self.folder / f"{part.name.replace(' ', '-')}.jsonl"
+        command = [sys.executable, "-m", "pytest", "-p", "tests.suite.results", *part.arguments]
+        environment = os.environ | part.environment | {VARIABLE: str(file)}
+        if part.clock:
+            command = [*part.clock.command(datetime.now(UTC)), *command]
+            environment |= part.clock.environment()
         run = subprocess.run(command, env=environment, pass_fds=(self.lock,), check=False)  # noqa: S603  # pytest
         return run.returncode, read_results(file)
 
@@ -80,24 +90,29 @@ def run_suite(
     The report begins with the parts in `earlier`.
     """
     commit, reports = current_commit(), list(earlier)
+    ran = list[Part]()
     for part in parts:
+        ran.append(part)
         reports.append(runner.run(part))
-        if part.is_gate and (reports[-1].is_broken or failures_in(reports[-1].results)):
+        if part.is_gate and (reports[-1].is_broken or reports[-1].failed):
             break
-    first = Report(suite=name, commit=commit, parts=reports)
-    again = [each.test for each in first.failed if each.can_repeat]
-    if len(again) != len(first.failed) or not 0 < len(again) <= MAX_REPEATED:
-        return first
+    failed = [each for report in reports for each in report.failed]
     begin = time.monotonic()
-    repeated = runner.repeat(again)
-    reports.append(PartReport(name="repeated tests", seconds=time.monotonic() - begin))
-    return Report(suite=name, commit=commit, parts=reports, repeated=repeated)
+    if all(each.can_repeat for each in failed) and 0 < len(failed) <= MAX_REPEATED:
+        reports[len(earlier) :] = [
+            replace(report, repeated=runner.repeat(part, [each.test for each in report.failed]))
+            if report.failed
+            else report
+            for part, report in zip(ran, reports[len(earlier) :], strict=True)
+        ]
+        reports.append(PartReport(name="repeated tests", seconds=time.monotonic() - begin))
+    return Report(suite=name, commit=commit, parts=reports)
 
 
 def show(report: Report) -> None:
     """Store the report, and print the unstable tests and the six lines."""
-    FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(report.to_json() + "\n", encoding="utf-8")
+    report.file.parent.mkdir(exist_ok=True)
+    report.file.write_text(report.to_json() + "\n", encoding="utf-8")
     lines = [
         *(f"UNSTABLE {each.test}: first this.\n{each.failure}\n" for each in report.unstable),
         *(f"FAILED {each.test}" for each in report.failed),
@@ -107,13 +122,31 @@ def show(report: Report) -> None:
     print(*lines, sep="\n", flush=True)  # noqa: T201  # the output of the command
 
 
+def affected_parts(base: str | None) -> Sequence[Part]:
+    """Return the part with the affected tests, or no part, and print the files without imports."""
+    affected = affected_tests(set(changed_files(base)), import_graph())
+    if affected.without_imports:
+        names = ", ".join(affected.without_imports)
+        print(f"No import leads to these changed files, so `make test` covers them: {names}")  # noqa: T201  # the output
+    if not affected.tests:
+        print("No test imports a changed module.")  # noqa: T201  # the output of the command
+        return ()
+    return (affected_part(affected.tests),)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.suite", description=__doc__)
-    parser.add_argument("suite", choices=sorted(SUITES), help="Select the suite.")
+    parser.add_argument("suite", choices=sorted((*SUITES, AFFECTED)), help="Select the suite.")
     parser.add_argument(
         "--started", type=float, help="Count the set-up from this Unix time [s] (default: none)."
     )
+    parser.add_argument(
+        "--base", help="Compare with this commit (default: the main branch). Only for `affected`."
+    )
     options = parser.parse_args()
+    parts = affected_parts(options.base) if options.suite == AFFECTED else SUITES[options.suite]
+    if not parts:
+        return GREEN
     set_up = time.time() - options.started if options.started else 0.0
     try:
         with (
@@ -122,11 +155,13 @@ def main() -> int:
         ):
             report = run_suite(
                 options.suite,
-                SUITES[options.suite],
+                parts,
                 Runner(folder=Path(folder), lock=lock),
                 earlier=[PartReport(name="set-up", seconds=set_up)],
             )
             show(report)
+            if report.is_green and os.environ.get(file_order.RECORD):
+                file_order.store({each.test: each.seconds for each in report.results})
     except SuiteIsBusy as error:
         print(error, file=sys.stderr)  # noqa: T201  # the output of the command
         return BUSY

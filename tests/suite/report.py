@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.suite.results import Outcome, Result
 
-FILE: Final = Path(".harebell/test-report.json")
+FOLDER: Final = Path(".harebell")
 MAX_UNSTABLE: Final = 2  # tests that passed only when they were repeated alone
 SLOWEST: Final = 10  # tests of the report
 PER_LINE: Final = (3, 3, 4)  # of the slowest tests
@@ -17,30 +17,16 @@ PER_LINE: Final = (3, 3, 4)  # of the slowest tests
 
 @dataclass(frozen=True, kw_only=True)
 class PartReport:
-    """One part of a suite. `is_broken` means that it ended without results of its tests."""
+    """One part of a suite, with the results of its failed tests when they were repeated alone.
+
+    `is_broken` means that the part ended without results of its tests.
+    """
 
     name: str
     seconds: float
     results: Sequence[Result] = ()
-    is_broken: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """The parts of one suite, and the results of the failed tests when they were repeated alone."""
-
-    suite: str
-    commit: str
-    parts: Sequence[PartReport]
     repeated: Sequence[Result] = ()
-
-    @property
-    def results(self) -> list[Result]:
-        return [result for part in self.parts for result in part.results]
-
-    @property
-    def seconds(self) -> float:
-        return sum(part.seconds for part in self.parts)
+    is_broken: bool = False
 
     @property
     def unstable(self) -> list[Result]:
@@ -55,6 +41,36 @@ class Report:
         """The results of the tests that failed and did not pass alone."""
         unstable = {each.test for each in self.unstable}
         return [each for each in failures_in(self.results) if each.test not in unstable]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The parts of one suite."""
+
+    suite: str
+    commit: str
+    parts: Sequence[PartReport]
+
+    @property
+    def file(self) -> Path:
+        """The file of the latest report of the suite."""
+        return FOLDER / f"{self.suite}-report.json"
+
+    @property
+    def results(self) -> list[Result]:
+        return [result for part in self.parts for result in part.results]
+
+    @property
+    def seconds(self) -> float:
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def unstable(self) -> list[Result]:
+        return [result for part in self.parts for result in part.unstable]
+
+    @property
+    def failed(self) -> list[Result]:
+        return [result for part in self.parts for result in part.failed]
 
     @property
     def is_green(self) -> bool:
@@ -107,7 +123,7 @@ class Report:
             f"Slowest: {'; '.join(tests[:first])}",
             f"  {'; '.join(tests[first:second])}",
             f"  {'; '.join(tests[second:])}",
-            f"The commit is {self.commit}, and the report is {FILE}.",
+            f"The commit is {self.commit}, and the report is {self.file}.",
         ]
 
 

@@ -1,41 +1,94 @@
 """The suites and their parts: which tests run, with how many workers, in which order."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
+
+from tests.rig.file_order import FOLDERS
+from tests.rig.registries import OFFLINE
+from tests.suite.clock import MOMENTS, Moment
 
 # pytest-xdist would sort the files by their number of tests. tests/rig/file_order.py sorts them
 # by their duration.
 BY_FILE: Final = ("--dist", "loadfile", "--no-loadscope-reorder")
 BY_TEST: Final = ("--dist", "worksteal")
-SERVER_TESTS: Final = "server and not chaos and not long"
+TWO_A_CORE: Final = "-n4"
+ALONE: Final = "-n0"
+
+QUICK: Final = "not chaos and not long"  # a test with the marker `deploy` has the marker `long` too
+WITHOUT_SERVERS: Final = f"not server and {QUICK}"
+WITH_SERVERS: Final = f"server and not measures and {QUICK}"
+MEASUREMENTS: Final = f"server and measures and {QUICK}"
+WITHOUT_ACCEPTANCE: Final = ("--ignore", "tests/acceptance", "tests")
+LONG: Final = "long and not chaos and not deploy"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A part of a suite: pytest with these arguments, and a command that runs beside it.
 
-    The next parts do not run after a failure if the part is a `gate`.
+    The next parts do not run after a failure if the part is a `gate`. The tests and their servers
+    see the present time, or the time of the `clock`.
     """
 
     name: str
     arguments: tuple[str, ...]
     beside: tuple[str, ...] = ()
+    clock: Moment | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
     is_gate: bool = False
 
 
+UNIT: Final = Part(
+    name="tests without servers",
+    arguments=("-n2", *BY_TEST, "-m", WITHOUT_SERVERS),
+    environment=OFFLINE,
+    is_gate=True,
+)
 # mypy uses one core, so the tests without servers use the other one at the same time.
 TEST: Final = (
-    Part(
+    replace(
+        UNIT,
         name="checks and tests without servers",
-        arguments=("-n2", *BY_TEST, "-m", "not server and not chaos and not long"),
         beside=("make", "--no-print-directory", "check"),
-        is_gate=True,
     ),
     Part(
-        name="integration",
-        arguments=("-n3", *BY_TEST, "-m", SERVER_TESTS, "tests/contract", "tests/integration"),
+        name="tests with servers",
+        arguments=(TWO_A_CORE, *BY_FILE, "-m", WITH_SERVERS, *FOLDERS),
+        environment=OFFLINE,
     ),
-    # Stacks that start at the same time disturb the measurements: three workers, not four.
-    Part(name="acceptance", arguments=("-n3", *BY_FILE, "-m", SERVER_TESTS, "tests/acceptance")),
+    Part(
+        name="measurements",
+        arguments=(ALONE, "-m", MEASUREMENTS, *FOLDERS),
+        environment=OFFLINE,
+    ),
 )
-SUITES: Final = {"test": TEST}
+LONG_TESTS: Final = (
+    Part(name="long tests", arguments=("-n2", *BY_FILE, "-m", f"{LONG} and not measures")),
+    Part(name="long measurements", arguments=(ALONE, "-m", f"{LONG} and measures")),
+)
+SELECTION: Final = (
+    Part(name="tests of the broker version", arguments=(ALONE, "-m", "broker_version")),
+)
+# Acceptance tests need minutes of waiting for each moment, and use the rules that these tests use.
+CLOCK: Final = tuple(
+    Part(
+        name=moment.name,
+        arguments=("-n3", *BY_TEST, "-m", f"{QUICK} and not measures", *WITHOUT_ACCEPTANCE),
+        clock=moment,
+    )
+    for moment in MOMENTS
+)
+AFFECTED: Final = "affected"  # the suite whose tests depend on the changed modules
+SUITES: Final = {
+    "unit": (UNIT,),
+    "test": TEST,
+    "test-long": LONG_TESTS,
+    "test-clock": CLOCK,
+    "selection": SELECTION,
+}
+
+
+def affected_part(tests: Sequence[str]) -> Part:
+    """Return the part with these files, without the tests that `make test` omits."""
+    return Part(name="affected tests", arguments=("-n2", *BY_FILE, "-m", QUICK, *tests))

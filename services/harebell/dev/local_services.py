@@ -1,7 +1,7 @@
 """Single services on given servers, which tests start, kill and start again."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -19,9 +19,9 @@ from harebell.dev.plan import (
     name_of,
     service_environment,
 )
-from harebell.dev.ports import choose_ports
+from harebell.dev.ports import choose_ports, release
 from harebell.dev.processes import ServiceProcesses
-from harebell.dev.spawn import Process
+from harebell.dev.spawn import Process, start_process
 from harebell.runtime.settings import ExecutorSettings
 
 MAX_SHUTDOWN_WAIT: Final = timedelta(hours=1)  # the longest attempt
@@ -51,9 +51,10 @@ class LocalServices:
         command: Command = module_command,
         environ: Mapping[str, str] | None = None,
         ports: Mapping[str, int] | None = None,
+        start: Callable[..., Process] = start_process,
     ) -> None:
         self.root = root.absolute()
-        self.processes = ServiceProcesses(self.root)
+        self.processes = ServiceProcesses(self.root, start=start)
         self._amqp_url = amqp_url
         self._database_url = database_url
         self._command = command
@@ -123,6 +124,11 @@ class LocalServices:
     def stop(self, *names: str) -> None:
         """Stop the named services, or all: SIGTERM, then SIGKILL after STOP_TIMEOUT."""
         self.processes.stop(names or None, grace=STOP_TIMEOUT)
+
+    def close(self) -> None:
+        """Stop every service and release the ports."""
+        self.stop()
+        release(self._ports.values())
 
     def _port_of(self, name: str) -> int:
         with self._port_lock:

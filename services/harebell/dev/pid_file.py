@@ -29,8 +29,16 @@ class PidFile(BaseModel):
 class BackgroundProcess:
     """A process with the pid file `root/run/<folder>/<name>.json` and the log `<name>.log`."""
 
-    def __init__(self, name: str, root: Path, *, folder: str = "servers") -> None:
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        *,
+        folder: str = "servers",
+        start: Callable[..., Process] = start_process,
+    ) -> None:
         self.name = name
+        self._start = start
         self.log = root / "logs" / f"{name}.log"
         self._pid_file = root / "run" / folder / f"{name}.json"
 
@@ -65,8 +73,9 @@ class BackgroundProcess:
     ) -> Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(self.log)
-        process = start_process(
-            command, log=self.log, environment=environment, directory=directory, user=user
+        credentials = {} if user is None else {"user": user}
+        process = self._start(
+            command, log=self.log, environment=environment, directory=directory, **credentials
         )
         record = PidFile(pid=process.pid, start_id=process.start_id, stop_timeout=stop_timeout)
         state.write(self._pid_file, record.model_dump_json())

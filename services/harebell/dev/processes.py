@@ -11,7 +11,7 @@ from harebell.dev.logs import tail
 from harebell.dev.pid_file import BackgroundProcess
 from harebell.dev.plan import STOP_TIMEOUT, PlannedService
 from harebell.dev.ports import LOOPBACK
-from harebell.dev.spawn import Process, stop_processes
+from harebell.dev.spawn import Process, start_process, stop_processes
 
 READY_TIMEOUT = 60.0
 RESPONSE_TIMEOUT = 1.0
@@ -24,8 +24,9 @@ HTTP_OK = 200
 class ServiceProcesses:
     """The services of a stack. The pid files are the only state, so every process sees them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, start: Callable[..., Process] = start_process) -> None:
         self.root = root
+        self._start = start
 
     def start(self, service: PlannedService) -> Process:
         return self._process_of(service.name).start(
@@ -88,8 +89,10 @@ class ServiceProcesses:
         waiting = list(services)
         while waiting := [service for service in waiting if not is_ready(service.port)]:
             if monotonic() > deadline or cannot_get_ready():
-                raise NotReady({each.name: self._log_tail(each.name) for each in waiting})
+                break
             sleep(POLL_INTERVAL)
+        if waiting or cannot_get_ready():  # another process can respond on the port of an ended one
+            raise NotReady({each.name: self._log_tail(each.name) for each in waiting or services})
 
     def _known(self) -> list[str]:
         return sorted(file.stem for file in (self.root / "run" / FOLDER).glob("*.json"))
@@ -98,7 +101,7 @@ class ServiceProcesses:
         return tail(self._process_of(name).log, TAIL_LINES)
 
     def _process_of(self, name: str) -> BackgroundProcess:
-        return BackgroundProcess(name, self.root, folder=FOLDER)
+        return BackgroundProcess(name, self.root, folder=FOLDER, start=self._start)
 
 
 def is_ready(port: int) -> bool:

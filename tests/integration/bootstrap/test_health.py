@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 NOTICED = MAX_CLOCK_AGE + 15.0  # seconds
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S91")
 async def test_service_without_its_database_is_live_and_not_ready(
     amqp_url: str, database_url: str, tmp_path: Path

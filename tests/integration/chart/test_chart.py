@@ -270,6 +270,7 @@ async def test_query_of_the_ledger_counts_the_due_runs_of_the_busiest_lane(
     assert counted == max(runs for (pool, _), (runs, _) in ticker.items() if pool == "default")
 
 
+@pytest.mark.long
 def test_objects_of_operators_match_their_schemas() -> None:
     values = example("production")
     found = [each for each in objects(values) if each["kind"] in OF_OPERATORS]
@@ -278,6 +279,7 @@ def test_objects_of_operators_match_their_schemas() -> None:
     assert schema_errors(found) == []
 
 
+@pytest.mark.long
 def test_schemas_of_operators_reject_bad_objects() -> None:
     monitor = next(each for each in objects(example("production")) if each["kind"] == "PodMonitor")
     (scaled, *_) = of_kind("ScaledObject", example("production")).values()

@@ -156,6 +156,7 @@ async def test_two_dispatchers_release_each_ticket_once(rig: DispatcherRig) -> N
     assert all(each.lead > timedelta(0) for each in received)
 
 
+@pytest.mark.long
 async def test_stopped_dispatcher_leaves_its_tickets_to_another(
     rig: DispatcherRig,
 ) -> None:

@@ -118,6 +118,7 @@ async def test_spike_has_more_dead_letters_than_the_maximum(environment: DlqEnvi
     assert [message.routing_key for message in publisher.published] == ["acme.dlq.spike"]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S117")
 async def test_spike_is_published_once_by_two_processes_and_again_after_an_hour(
     environment: DlqEnvironment,
@@ -196,6 +197,7 @@ async def start_delayed_job(environment: DlqEnvironment) -> UUID:
     return job
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S117")
 async def test_webhook_repeats_a_failed_post_without_delaying_dead_letters(
     environment: DlqEnvironment,
@@ -243,6 +245,7 @@ async def retried_post(environment: DlqEnvironment, server: WebhookServer) -> di
     return server.posted.get_nowait()
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S117")
 async def test_chat_receives_its_alert_once_after_half_an_hour_and_a_restart(
     environment: DlqEnvironment,

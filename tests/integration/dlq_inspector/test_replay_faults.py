@@ -34,6 +34,7 @@ GROUP BY 1, 2, 3, 4, dead_letter.id
 """
 
 
+@pytest.mark.long
 @pytest.mark.requirement("ASK-2")
 async def test_job_replays_each_dead_letter_once_after_kills_at_every_step(
     environment: DlqEnvironment,

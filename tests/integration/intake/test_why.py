@@ -63,12 +63,12 @@ async def test_preview_of_a_definition_is_rejected_when_a_put_would_be(
     invalid = {**HOURLY, "when": {"cron": "75 * * * *"}}
 
     preview = await intake.query(
-        "schedule.preview", {"definition": nightly, "count": 1, "after": "2030-03-30T12:00:00Z"}
+        "schedule.preview", {"definition": nightly, "count": 1, "after": "2041-03-30T12:00:00Z"}
     )
     rejected = await intake.query("schedule.preview", {"definition": invalid})
 
     [time] = preview["instants"]
-    assert (time["at"], time["notes"][0]["about"]) == ("2030-03-31T01:00:00Z", "dst_gap")
+    assert (time["at"], time["notes"][0]["about"]) == ("2041-03-31T01:00:00Z", "dst_gap")
     assert rejected["error"]["field"] == "definition.when.cron"
 
 

@@ -157,6 +157,7 @@ async def test_consumer_opens_a_new_session_when_its_queue_is_deleted(
     assert inbox.sessions > 1
 
 
+@pytest.mark.long
 async def test_idle_consumer_opens_a_new_session_when_the_broker_delivers_no_ready_message(
     amqp_url: str,
 ) -> None:
@@ -179,6 +180,7 @@ async def test_idle_consumer_opens_a_new_session_when_the_broker_delivers_no_rea
         assert await inbox.ready() == 0
 
 
+@pytest.mark.long
 async def test_consumer_continues_when_its_queue_is_deleted_and_declared_at_once(
     inbox: Inbox,
 ) -> None:

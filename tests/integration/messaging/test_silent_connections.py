@@ -120,6 +120,7 @@ async def test_silent_connection_is_closed_in_time(amqp_url: str) -> None:
         assert not connection.is_open
 
 
+@pytest.mark.long
 async def test_topology_functions_raise_in_time_when_the_broker_becomes_silent(
     amqp_url: str,
 ) -> None:

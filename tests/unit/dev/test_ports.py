@@ -1,11 +1,13 @@
 """Free ports, which stay the same and are never assigned twice."""
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from harebell.dev.errors import NoFreePort
-from harebell.dev.ports import FIRST_PORT, LAST_PORT, choose_ports, is_free
+from harebell.dev.ports import FIRST_PORT, LAST_PORT, choose_ports, is_free, release
 
 
 def test_free_remembered_port_is_kept() -> None:
@@ -50,3 +52,24 @@ def test_listening_port_is_not_free() -> None:
 
         assert not is_free(port)
     assert is_free(port)
+
+
+def test_port_of_another_process_is_not_chosen_before_its_server_listens() -> None:
+    [port] = choose_ports(["amqp"], seed="reserved", remembered={}).values()
+    choose = (
+        "from harebell.dev.ports import choose_ports;"
+        f"print(*choose_ports(['amqp'], seed='reserved', remembered={{'amqp': {port}}}).values())"
+    )
+
+    def of_another_process() -> int:
+        command = (sys.executable, "-c", choose)
+        run = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  # Python
+        return int(run.stdout)
+
+    assert is_free(port)
+    assert of_another_process() != port
+    assert choose_ports(["other"], seed="reserved", remembered={})["other"] != port
+
+    release([port])
+
+    assert of_another_process() == port

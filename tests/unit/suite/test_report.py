@@ -22,8 +22,14 @@ def failure(test: str, *, can_repeat: bool = True) -> Result:
 def report_of(
     *results: Result, repeated: tuple[Result, ...] = (), is_broken: bool = False
 ) -> Report:
-    part = PartReport(name="integration", seconds=75.0, results=results, is_broken=is_broken)
-    return Report(suite="test", commit=COMMIT, parts=(part,), repeated=repeated)
+    part = PartReport(
+        name="integration",
+        seconds=75.0,
+        results=results,
+        repeated=repeated,
+        is_broken=is_broken,
+    )
+    return Report(suite="test", commit=COMMIT, parts=(part,))
 
 
 def test_suite_is_green_when_each_test_passed_or_was_skipped() -> None:

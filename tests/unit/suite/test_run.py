@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.architecture.source_tree import ROOT
 from tests.suite.__main__ import Runner, run_suite
+from tests.suite.clock import MOMENTS
 from tests.suite.report import Report
 from tests.suite.suites import Part
 
@@ -17,6 +19,7 @@ markers =
 """
 HEAD = """\
 import os
+import time
 from pathlib import Path
 import pytest
 from tests.suite.results import LostOrDoubledRun
@@ -41,6 +44,10 @@ def test_finds_a_lost_run():
 """
 WITHOUT_SERVERS = """
 def test_rule(): assert is_second_run("rule")
+"""
+AT_A_MOMENT = """
+@pytest.mark.server
+def test_sees_the_moment(): assert is_second_run("moment") and time.gmtime()[:3] == (2028, 2, 29)
 """
 CRASH = """
 def test_ends_its_process(): os._exit(1)
@@ -81,6 +88,15 @@ def test_failed_test_of_servers_is_repeated_and_then_unstable(folder: Path) -> N
     assert [each.test for each in report.unstable] == ["test_flaky.py::test_is_disturbed_once"]
     assert "is_second_run" in report.unstable[0].failure
     assert [each.name for each in report.parts] == ["flaky", "repeated tests"]
+
+
+def test_test_is_repeated_with_the_clock_of_its_part(folder: Path) -> None:
+    moment = next(each for each in MOMENTS if each.name == "29 February")
+
+    report = run(folder, {"moment": AT_A_MOMENT}, replace(part("moment"), clock=moment))
+
+    assert report.is_green
+    assert len(report.unstable) == 1
 
 
 def test_suite_fails_when_a_repeated_test_fails_again(folder: Path) -> None:

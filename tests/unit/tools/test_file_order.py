@@ -2,27 +2,21 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import pytest
 from tests.rig.file_order import (
+    FOLDERS,
     SECONDS_OF_START,
     SECONDS_OF_TEST,
     CollectedTest,
-    TestSeconds,
     expected_seconds,
     longest_first,
     read_measured,
+    store,
 )
 
 
 def collected(node_id: str, *fixtures: str) -> CollectedTest:
     return CollectedTest(node_id=node_id, fixtures=frozenset(fixtures))
-
-
-def report(node_id: str, duration: float) -> Any:
-    return SimpleNamespace(nodeid=node_id, duration=duration)
 
 
 def test_longest_file_is_first_and_keeps_the_order_of_its_tests() -> None:
@@ -69,22 +63,11 @@ def test_new_test_of_a_measured_file_adds_only_its_own_estimate() -> None:
     assert expected_seconds(tests, {"a.py::old": 30.0}) == {"a.py": 30.0 + SECONDS_OF_TEST}
 
 
-def test_measurement_adds_the_phases_of_a_test_and_keeps_the_other_tests(tmp_path: Path) -> None:
+def test_measurement_keeps_the_other_tests_and_no_test_without_services(tmp_path: Path) -> None:
     path = tmp_path / "seconds.json"
-    path.write_text(json.dumps({"b.py::kept": 7.0, "a.py::one": 1.0}))
-    plugin = TestSeconds(path)
+    kept, one = f"{FOLDERS[0]}b.py::kept", f"{FOLDERS[1]}a.py::one"
+    path.write_text(json.dumps({kept: 7.0, one: 1.0}))
 
-    for duration in (2.0, 0.25, 0.25):
-        plugin.pytest_runtest_logreport(report("a.py::one", duration))
-    plugin.pytest_sessionfinish(pytest.ExitCode.OK)
+    store({one: 2.52, "tests/unit/c.py::quick": 1.0}, path)
 
-    assert read_measured(path) == {"a.py::one": 2.5, "b.py::kept": 7.0}
-
-
-def test_run_with_a_failure_stores_nothing(tmp_path: Path) -> None:
-    plugin = TestSeconds(tmp_path / "seconds.json")
-    plugin.pytest_runtest_logreport(report("a.py::one", 2.0))
-
-    plugin.pytest_sessionfinish(pytest.ExitCode.TESTS_FAILED)
-
-    assert read_measured(plugin.path) == {}
+    assert read_measured(path) == {one: 2.5, kept: 7.0}

@@ -1,0 +1,59 @@
+"""The moments at which the clock of the machine must not matter, and the command that shifts it.
+
+`faketime` shifts the clock of every process that it starts by the same number of seconds, so the
+tests, RabbitMQ and PostgreSQL agree about the time. The monotonic clock stays as it is.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+TOMORROW: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """A time at which the tests start, in UTC, and the time zone of the machine.
+
+    A moment without a date is at that time of tomorrow.
+    """
+
+    name: str
+    hour: int
+    minute: int
+    date: tuple[int, int, int] | None = None
+    zone: str = "UTC"
+
+    def start(self, now: datetime) -> datetime:
+        """Return the time at which the tests start, for a present time in UTC."""
+        at = (now + TOMORROW).replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
+        return at if self.date is None else datetime(*self.date, at.hour, at.minute, tzinfo=UTC)
+
+    def command(self, now: datetime) -> tuple[str, ...]:
+        """Return the words that start a command with this clock and this time zone."""
+        shift = round((self.start(now) - now).total_seconds())
+        return ("faketime", "-m", "-f", f"{shift:+d}s")
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of the command."""
+        return {"TZ": self.zone, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
+# The changes of 2028: New York on 12 March and 5 November at 02:00 of its own time, Berlin on
+# 26 March and 29 October at 01:00 UTC. The tests start a minute before.
+MOMENTS: Final = (
+    Moment(name="after midnight", hour=0, minute=1),
+    Moment(name="before nine", hour=8, minute=59),
+    Moment(name="before midnight", hour=23, minute=58),
+    Moment(name="28 February", hour=23, minute=58, date=(2028, 2, 28), zone="Pacific/Kiritimati"),
+    Moment(name="29 February", hour=0, minute=1, date=(2028, 2, 29), zone="America/St_Johns"),
+    Moment(name="31 December", hour=23, minute=58, date=(2028, 12, 31), zone="Pacific/Apia"),
+    Moment(
+        name="spring of New York", hour=6, minute=59, date=(2028, 3, 12), zone="America/New_York"
+    ),
+    Moment(name="spring of Berlin", hour=0, minute=59, date=(2028, 3, 26), zone="Europe/Berlin"),
+    Moment(name="autumn of Berlin", hour=0, minute=59, date=(2028, 10, 29), zone="Europe/Berlin"),
+    Moment(
+        name="autumn of New York", hour=5, minute=59, date=(2028, 11, 5), zone="America/New_York"
+    ),
+)
