@@ -55,13 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_order_files(items: list[pytest.Item]) -> None:
     """Order the files with servers by their expected duration, the longest file first."""
     own = [item for item in items if item.nodeid.startswith(file_order.FOLDERS)]
-    tests = [
-        file_order.CollectedTest(
-            node_id=item.nodeid, fixtures=frozenset(getattr(item, "fixturenames", ()))
-        )
-        for item in own
-    ]
-    order = file_order.longest_first(tests, file_order.read_measured())
+    measured = file_order.read_measured()
+    order = file_order.longest_first([item.nodeid for item in own], measured)
     others = [item for item in items if not item.nodeid.startswith(file_order.FOLDERS)]
     items[:] = [*others, *(own[position] for position in order)]
 
