@@ -24,7 +24,7 @@ from tests.suite.results import VARIABLE, Result, read_results
 from tests.suite.suites import AFFECTED, ALONE, SUITES, Part, affected_part
 
 MAX_REPEATED: Final = 10  # tests; a suite with more failures fails without a repetition
-PASSED, TESTS_FAILED = 0, 1  # exit statuses of pytest
+PASSED, TESTS_FAILED, NO_TESTS = 0, 1, 5  # exit statuses of pytest
 GREEN, RED, BUSY = 0, 1, 75  # exit statuses of this command; 75 is EX_TEMPFAIL
 
 
@@ -44,13 +44,19 @@ class Runner:
             name=part.name,
             seconds=time.monotonic() - begin,
             results=results,
-            is_broken=not is_complete(status, results) or any(each.returncode for each in beside),
+            is_broken=not (
+                is_complete(status, results) or (part.may_be_empty and status == NO_TESTS)
+            )
+            or any(each.returncode for each in beside),
         )
 
-    def repeat(self, part: Part, tests: Sequence[str]) -> list[Result]:
-        """Run failed tests of a part once more, one after the other."""
+    def repeat_failed(self, part: Part, report: PartReport) -> PartReport:
+        """Run the failed tests of a part once more, one after the other, with its clock."""
+        if not report.failed:
+            return report
+        tests = (each.test for each in report.failed)
         again = replace(part, name=f"{part.name} repeated", arguments=(ALONE, *tests))
-        return self._pytest(again)[1]
+        return replace(report, repeated=self._pytest(again)[1])
 
     def _pytest(self, part: Part) -> tuple[int, list[Result]]:
         file = self.folder / f"{part.name.replace(' ', '-')}.jsonl"
@@ -89,23 +95,18 @@ def run_suite(
 
     The report begins with the parts in `earlier`.
     """
-    commit, reports = current_commit(), list(earlier)
-    ran = list[Part]()
+    commit, ran = current_commit(), list[tuple[Part, PartReport]]()
     for part in parts:
-        ran.append(part)
-        reports.append(runner.run(part))
-        if part.is_gate and (reports[-1].is_broken or reports[-1].failed):
+        report = runner.run(part)
+        ran.append((part, report))
+        if part.is_gate and (report.is_broken or report.failed):
             break
-    failed = [each for report in reports for each in report.failed]
-    begin = time.monotonic()
-    if all(each.can_repeat for each in failed) and 0 < len(failed) <= MAX_REPEATED:
-        reports[len(earlier) :] = [
-            replace(report, repeated=runner.repeat(part, [each.test for each in report.failed]))
-            if report.failed
-            else report
-            for part, report in zip(ran, reports[len(earlier) :], strict=True)
-        ]
-        reports.append(PartReport(name="repeated tests", seconds=time.monotonic() - begin))
+    begin, repetition = time.monotonic(), list[PartReport]()
+    failed = [each for _, report in ran for each in report.failed]
+    if 0 < len(failed) <= MAX_REPEATED and all(each.can_repeat for each in failed):
+        ran = [(part, runner.repeat_failed(part, report)) for part, report in ran]
+        repetition.append(PartReport(name="repeated tests", seconds=time.monotonic() - begin))
+    reports = [*earlier, *(report for _, report in ran), *repetition]
     return Report(suite=name, commit=commit, parts=reports)
 
 

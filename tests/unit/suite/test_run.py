@@ -90,6 +90,14 @@ def test_failed_test_of_servers_is_repeated_and_then_unstable(folder: Path) -> N
     assert [each.name for each in report.parts] == ["flaky", "repeated tests"]
 
 
+def test_part_that_may_be_empty_needs_no_test(folder: Path) -> None:
+    empty = part("passes", "-k", "nothing")
+
+    report = run(folder, {"passes": PASSES}, replace(empty, may_be_empty=True))
+
+    assert report.is_green
+
+
 def test_test_is_repeated_with_the_clock_of_its_part(folder: Path) -> None:
     moment = next(each for each in MOMENTS if each.name == "29 February")
 
