@@ -24,7 +24,7 @@ from harebell.client import Client
 from harebell.contract.ids import RunKey
 from harebell.dev.local_services import LocalServices, StartedService
 from harebell.dev.plan import ServiceCounts, ServiceKind
-from harebell.dev.spawn import Process
+from harebell.dev.spawn import StartProcess
 
 WAIT_TIMEOUT = 30.0  # seconds, for a condition that an idle machine reaches within a second
 POLL_INTERVAL = 0.05  # seconds between two checks of a condition
@@ -75,7 +75,7 @@ class Stack:
         root: Path,
         vhost: str | None = None,
         *,
-        start: Callable[..., Process] = start_copy,
+        start: StartProcess = start_copy,
     ) -> Iterator["Stack"]:
         """Yield a stack without a running service, for fixtures that are not async.
 

@@ -1,6 +1,6 @@
 """The start of a service as a copy of a process that has imported every service.
 
-The imports are 1.3 s of CPU time for each start, and a suite starts hundreds of services. The copy
+The imports are 1 s of CPU time for each start, and a suite starts hundreds of services. The copy
 has its own session, environment, log and working directory, and then runs the same entry point.
 `python -m tests.rig.fork_server` reads a request from each line, and writes the pid of the copy.
 """
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from harebell.contract.message import build_models
 from harebell.dev.plan import ServiceKind, module_command
-from harebell.dev.spawn import UMASK, Process, identify, start_process
+from harebell.dev.spawn import UMASK, OsUser, Process, identify, start_process
 
 MODULES: Final = {module_command(kind): f"harebell.{kind}" for kind in ServiceKind}
 # The interpreter and the loader of libraries read these variables before the first import.
@@ -29,12 +29,19 @@ READ_AT_THE_START: Final = ("LD_PRELOAD", "PYTHONPATH")
 
 
 def start_copy(
-    command: Sequence[str], *, log: Path, environment: Mapping[str, str], directory: Path
+    command: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str],
+    directory: Path,
+    user: OsUser | None = None,
 ) -> Process:
     """Start a service as a copy, or as a new process if a copy would differ from it."""
     module = MODULES.get(tuple(command))
-    if module is None or _differs(environment):
-        return start_process(command, log=log, environment=environment, directory=directory)
+    if module is None or user is not None or _differs(environment):
+        return start_process(
+            command, log=log, environment=environment, directory=directory, user=user
+        )
     pid = _server.fork(
         module=module, log=str(log), environment=dict(environment), directory=str(directory)
     )
@@ -61,7 +68,9 @@ class _ForkServer:
             assert requests is not None
             assert pids is not None
             print(json.dumps(request), file=requests, flush=True)
-            return int(pids.readline())
+            pid = pids.readline()
+            assert pid, "The process that makes copies has ended: its error is in the output."
+            return int(pid)
 
     @staticmethod
     def _start() -> "subprocess.Popen[str]":

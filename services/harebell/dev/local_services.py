@@ -1,7 +1,7 @@
 """Single services on given servers, which tests start, kill and start again."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from harebell.dev.plan import (
 )
 from harebell.dev.ports import choose_ports, release
 from harebell.dev.processes import ServiceProcesses
-from harebell.dev.spawn import Process, start_process
+from harebell.dev.spawn import Process, StartProcess, start_process
 from harebell.runtime.settings import ExecutorSettings
 
 MAX_SHUTDOWN_WAIT: Final = timedelta(hours=1)  # the longest attempt
@@ -51,7 +51,7 @@ class LocalServices:
         command: Command = module_command,
         environ: Mapping[str, str] | None = None,
         ports: Mapping[str, int] | None = None,
-        start: Callable[..., Process] = start_process,
+        start: StartProcess = start_process,
     ) -> None:
         self.root = root.absolute()
         self.processes = ServiceProcesses(self.root, start=start)

@@ -10,7 +10,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harebell.dev import state
 from harebell.dev.errors import StartFailed
 from harebell.dev.logs import rotate, tail
-from harebell.dev.spawn import OsUser, Process, kill, start_process, stop_processes, tree
+from harebell.dev.spawn import (
+    OsUser,
+    Process,
+    StartProcess,
+    kill,
+    start_process,
+    stop_processes,
+    tree,
+)
 
 POLL_INTERVAL = 0.05  # seconds between two readiness checks
 TAIL_LINES = 20
@@ -35,7 +43,7 @@ class BackgroundProcess:
         root: Path,
         *,
         folder: str = "servers",
-        start: Callable[..., Process] = start_process,
+        start: StartProcess = start_process,
     ) -> None:
         self.name = name
         self._start = start
@@ -73,9 +81,8 @@ class BackgroundProcess:
     ) -> Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(self.log)
-        credentials = {} if user is None else {"user": user}
         process = self._start(
-            command, log=self.log, environment=environment, directory=directory, **credentials
+            command, log=self.log, environment=environment, directory=directory, user=user
         )
         record = PidFile(pid=process.pid, start_id=process.start_id, stop_timeout=stop_timeout)
         state.write(self._pid_file, record.model_dump_json())

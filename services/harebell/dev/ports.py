@@ -54,7 +54,7 @@ def release(ports: Iterable[int]) -> None:
             reservation.close()
 
 
-@atexit.register
+@atexit.register  # Python warns of a socket that is open at its end
 def _release_all() -> None:
     release(list(_reserved))
 

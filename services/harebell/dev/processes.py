@@ -11,7 +11,7 @@ from harebell.dev.logs import tail
 from harebell.dev.pid_file import BackgroundProcess
 from harebell.dev.plan import STOP_TIMEOUT, PlannedService
 from harebell.dev.ports import LOOPBACK
-from harebell.dev.spawn import Process, start_process, stop_processes
+from harebell.dev.spawn import Process, StartProcess, start_process, stop_processes
 
 READY_TIMEOUT = 60.0
 RESPONSE_TIMEOUT = 1.0
@@ -24,7 +24,7 @@ HTTP_OK = 200
 class ServiceProcesses:
     """The services of a stack. The pid files are the only state, so every process sees them."""
 
-    def __init__(self, root: Path, *, start: Callable[..., Process] = start_process) -> None:
+    def __init__(self, root: Path, *, start: StartProcess = start_process) -> None:
         self.root = root
         self._start = start
 

@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
 POLL_INTERVAL = 0.05  # seconds between two checks of an ending process
 UMASK = 0o077  # of every process; its files contain messages, logs and credentials
@@ -46,6 +46,10 @@ class Process:
             os.kill(self.pid, number)
         except ProcessLookupError:
             return
+
+
+# The signature of `start_process`.
+StartProcess: TypeAlias = Callable[..., Process]
 
 
 def start_process(

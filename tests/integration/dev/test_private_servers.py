@@ -42,7 +42,6 @@ async def database(servers: PrivateServers) -> AsyncIterator[asyncpg.Connection]
     await connection.close()
 
 
-@pytest.mark.long
 @pytest.mark.requirement("S62")
 async def test_confirmed_message_survives_a_killed_broker(servers: PrivateServers) -> None:
     async with await aio_pika.connect(servers.amqp_url) as connection:
