@@ -32,7 +32,7 @@ pytestmark = pytest.mark.postgres
 
 NOW: Final = datetime.now(UTC).replace(microsecond=0)
 LATER: Final = 2 * 3600.0  # seconds; a suite needs less between its import and a test
-LATE: Final = timedelta(minutes=10)  # longer than the time from the import to the last test
+LATE: Final = timedelta(hours=3)  # longer than the time from the import to the last test
 WINDOW: Final = Window(since=NOW - timedelta(hours=1), until=NOW, now=NOW)
 SCHEDULE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
 DOWN, OTHER = (
@@ -129,17 +129,17 @@ async def silent_pools(auditor: asyncpg.Connection, waits: Waits) -> list[tuple[
 async def test_pool_is_silent_when_a_due_run_waits_for_no_breaker(
     owner: asyncpg.Connection, auditor: asyncpg.Connection
 ) -> None:
-    await insert_run(owner, 3000)
-    waits = deferrals(down=(3000, 0))
+    await insert_run(owner, 30_000)
+    waits = deferrals(down=(30_000, 0))
     held = await silent_pools(auditor, waits)
     without_breaker = await silent_pools(auditor, Waits())
 
-    edited = await insert_run(owner, 2000, override=EDITED)  # another downstream
+    edited = await insert_run(owner, 20_000, override=EDITED)  # another downstream
     with_stuck = await silent_pools(auditor, waits)
-    both_held = await silent_pools(auditor, deferrals(down=(3000, 0), other=(2000, 0)))
+    both_held = await silent_pools(auditor, deferrals(down=(30_000, 0), other=(20_000, 0)))
 
     assert held == []
-    assert without_breaker == [("pool default", ago(3000))]
+    assert without_breaker == [("pool default", ago(30_000))]
     assert with_stuck == [("pool default", edited)]
     assert both_held == []
 
@@ -147,44 +147,44 @@ async def test_pool_is_silent_when_a_due_run_waits_for_no_breaker(
 async def test_pool_is_silent_again_after_the_release_of_deferred_runs(
     owner: asyncpg.Connection, auditor: asyncpg.Connection
 ) -> None:
-    await insert_run(owner, 6000)
+    await insert_run(owner, 60_000)
 
-    assert await silent_pools(auditor, deferrals(down=(6000, 300))) == []
-    assert await silent_pools(auditor, deferrals(down=(6000, 1200))) == [
-        ("pool default", ago(6000))
+    assert await silent_pools(auditor, deferrals(down=(60_000, 300))) == []
+    assert await silent_pools(auditor, deferrals(down=(60_000, 12_000))) == [
+        ("pool default", ago(60_000))
     ]
 
 
 async def test_pool_is_not_silent_while_a_catch_up_has_just_staged_its_runs(
     owner: asyncpg.Connection, auditor: asyncpg.Connection
 ) -> None:
-    await insert_run(owner, 6000, staged_at=ago(100))
+    await insert_run(owner, 60_000, staged_at=ago(100))
     caught_up = await silent_pools(auditor, Waits())
-    copy = {"staged_at": ago(100), "republished_at": ago(100), "first_staged_at": ago(5900)}
-    await insert_run(owner, 7000, pool="copied", **copy)
+    copy = {"staged_at": ago(100), "republished_at": ago(100), "first_staged_at": ago(59_000)}
+    await insert_run(owner, 70_000, pool="copied", **copy)
 
     assert caught_up == []
-    assert await silent_pools(auditor, Waits()) == [("pool copied", ago(5900))]
+    assert await silent_pools(auditor, Waits()) == [("pool copied", ago(59_000))]
 
 
 async def test_pool_with_a_valid_lease_is_not_silent(
     owner: asyncpg.Connection, auditor: asyncpg.Connection
 ) -> None:
-    await insert_run(owner, 3000)
+    await insert_run(owner, 30_000)
     lease = {"lease_holder": "e", "lease_until": NOW + timedelta(hours=1), "attempt": 1}
-    await insert_run(owner, 2000, state="running", **lease)
+    await insert_run(owner, 20_000, state="running", **lease)
 
     assert await silent_pools(auditor, Waits()) == []
 
 
-@pytest.mark.parametrize(("changed", "is_silent"), [(300, False), (900, True)])
+@pytest.mark.parametrize(("changed", "is_silent"), [(300, False), (12_000, True)])
 async def test_ticker_is_silent_when_it_has_not_read_a_resumed_schedule(
     owner: asyncpg.Connection, auditor: asyncpg.Connection, changed: float, *, is_silent: bool
 ) -> None:
     await owner.execute(
         "INSERT INTO schedule_state VALUES ($1, 1, 'active', NULL, $2, $3, $2, 0, '{}')",
         SCHEDULE,
-        ago(6000),
+        ago(60_000),
         ago(changed),
     )
 
