@@ -42,6 +42,7 @@ BACKLOG: Final = 'harebell_due_backlog_runs{pool="default",lane="normal"}'
 MISSED: Final = 'harebell_runs_total{state="skipped",reason="missed"}'
 DEAD: Final = 'harebell_dead_letters_total{kind="run"}'
 OPEN: Final = "harebell_dead_letters_open"
+PARKED: Final = "harebell_dead_letters_parked"
 STALLED: Final = "harebell_replay_jobs_stalled"
 FAILED: Final = 'harebell_attempts_total{outcome="failed"}'
 BREAKER: Final = 'harebell_breaker_open{downstream="http:acme.example"}'
@@ -212,6 +213,7 @@ PAIRS: Final[dict[str, dict[str, Pair]]] = {
         "> 10": gauge(OPEN, 10, 11, at=400),
         "for 5m": starting_at(300, {OPEN: "11x400"}),
     },
+    "HarebellDeadLettersParked": {"> 0": gauge(PARKED, 0, 1, at=100)},
     "HarebellReplayStalled": {
         "> 0": gauge(STALLED, 0, 1, at=100),
         "for 1m": starting_at(60, {STALLED: "1x100"}),

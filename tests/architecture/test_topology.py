@@ -34,7 +34,7 @@ QUEUES: Final = {queue.name: queue for queue in SYSTEM.queues}
 DELAY_QUEUES: Final = frozenset(delay_queue_name(ms) for ms in DELAY_TTLS_MS)
 # The queues without a dead letter exchange: copies for people and alerts, and the last queue.
 COPIES: Final = frozenset({"harebell.dead.recent", "harebell.events.recent", "harebell.alerts"})
-LAST: Final = frozenset({"harebell.dead"})
+LAST: Final = frozenset({"harebell.parked"})
 DEFAULT_HORIZON: Final = timedelta(seconds=84)
 MAX_HOPS: Final = 3
 
@@ -53,6 +53,7 @@ ROUTES: Final = [
     ),
     (amqp_names.DEAD, "run.acme"),
     (amqp_names.DEAD, f"message.{DISPATCHER.name}"),
+    (amqp_names.PARKED, f"message.{DISPATCHER.name}"),
 ]
 
 
@@ -98,6 +99,12 @@ def test_routing_key_reaches_a_queue(exchange: str, key: str) -> None:
 def test_queue_is_a_quorum_queue_with_a_dead_letter_exchange(queue: Queue) -> None:
     assert queue.arguments()["x-queue-type"] == "quorum"
     assert (queue.dead_letter_exchange is None) is (queue.name in COPIES | LAST)
+
+
+def test_queue_with_a_consumer_delivers_a_message_a_bounded_number_of_times() -> None:
+    unlimited = {each.name for each in SYSTEM.queues if each.delivery_limit == UNLIMITED}
+
+    assert unlimited == DELAY_QUEUES | LAST | COPIES - {"harebell.alerts"}
 
 
 @pytest.mark.requirement("S61")

@@ -13,6 +13,7 @@ from tests.simulation.process import Process
 from harebell.contract.amqp_names import Lane
 from harebell.contract.errors import BrokerUnavailable, Unroutable
 from harebell.messaging.received_message import ReceivedMessage, UnacknowledgedTags
+from harebell.messaging.received_properties import ReceivedProperties
 from harebell.messaging.topology.bus import INTAKE, executor_control_queue, work_queue
 
 
@@ -141,6 +142,10 @@ class FakeSession:
 
         await self.call("acknowledge", effect)
 
+    async def basic_reject(self, delivery_tag: int, *, requeue: bool) -> None:
+        """Fail, because the simulated database rejects no dead letter."""
+        raise AssertionError(f"The dead letter {delivery_tag} is parked ({requeue=}).")
+
     async def consume(
         self, name: str, deliver: Callable[[Any], Awaitable[Any]], *, no_ack: bool
     ) -> Subscription:
@@ -225,9 +230,11 @@ def _delivered(message: Message, tag: int) -> DeliveredMessage:
         reply_to=message.reply_to,
         correlation_id=message.correlation_id,
     )
+    header = ContentHeader()
+    header.properties = cast("Any", ReceivedProperties(properties.marshal()))
     return DeliveredMessage(
         delivery=Basic.Deliver("", tag, exchange=message.exchange, routing_key=message.routing_key),
-        header=ContentHeader(properties=properties),
+        header=header,
         body=message.body,
         channel=cast("Any", None),  # the session acknowledges by tag
     )

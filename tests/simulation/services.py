@@ -22,6 +22,7 @@ from harebell.dispatcher.service import PREFETCH as DISPATCHER_PREFETCH
 from harebell.dispatcher.service import Dispatcher
 from harebell.dlq_inspector.commands import DeadLetterCommandHandler
 from harebell.dlq_inspector.ingest import Ingester
+from harebell.dlq_inspector.parked import ParkingQueue
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.service import GATHER_TIME as INGEST_GATHER_TIME
 from harebell.dlq_inspector.service import MAX_INGEST_BATCH, REQUEST_PREFETCH, RequestHandler
@@ -300,6 +301,7 @@ async def dlq_inspector(resources: Resources, context: SimulatedContext) -> None
     )
     request_handler = RequestHandler(
         pool=pool,
+        parking=ParkingQueue(context.connect),
         publisher=publisher,
         command_handler=command_handler,
         sender_check=open_sender_check(publisher, clock)[0],

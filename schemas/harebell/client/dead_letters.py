@@ -7,12 +7,14 @@ from uuid import UUID
 
 from harebell.client.base import ClientBase
 from harebell.client.requests import DeadLetterListFields, ReplayJobOptions
+from harebell.contract.amqp_names import OPERATIONS_TENANT
 from harebell.contract.commands import MAX_DEAD_LETTER_IDS
 from harebell.contract.responses import DeadLetterResponse, ReplayJobResponse
 from harebell.contract.views import (
     DeadLetterDetail,
     DeadLetterView,
     FailureGroupView,
+    ParkedView,
     ReplayItemView,
     ReplayJobDetail,
     ReplayJobView,
@@ -41,6 +43,16 @@ class DeadLetterMethods(ClientBase):
         `state` is open (with open dead letters), muted, archived or all.
         """
         return self._rows("dlq.group.list", {"state": state}, limit)
+
+    async def parked_dead_letters(self, *, limit: int = 20) -> ParkedView:
+        """Return the number of dead letters that cannot be stored, and the oldest of them.
+
+        The query needs the login of an operator.
+        """
+        view: ParkedView = await self._query(
+            "dlq.parked", {"limit": limit}, tenant=OPERATIONS_TENANT
+        )
+        return view
 
     async def replay(
         self, ids: Iterable[UUID | str], *, note: str | None = None

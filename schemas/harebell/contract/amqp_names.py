@@ -16,6 +16,7 @@ WORK: Final = "harebell.work"
 CONTROL: Final = "harebell.control"
 EVENTS: Final = "harebell.events"
 DEAD: Final = "harebell.dead"
+PARKED: Final = "harebell.parked"  # dead letters that cannot be stored
 
 DELAYED: Final = "harebell.delayed"  # the queue of delayed messages, which has no exchange
 

@@ -48,7 +48,11 @@ class DeadRun(Message):
 
 
 class DeadMessage(Message):
-    """A message that no service can process. `body` is in base64."""
+    """A message that no service can process. `body` is in base64.
+
+    `raw_properties` is in base64 too, with the flags of the AMQP properties and their list. A
+    message whose headers cannot be decoded has it instead of `headers`.
+    """
 
     queue: str
     tenant: str | None = None  # of a message whose routing key names no tenant
@@ -59,6 +63,7 @@ class DeadMessage(Message):
     error: str | None = None
     dead_at: Instant
     headers: dict[str, Any] = empty_default(dict)
+    raw_properties: str | None = None
     body: str
 
 

@@ -99,6 +99,13 @@ class DeadLetterSpikeEventData(Message):
     error_code: str | None = None
 
 
+class DeadLettersParkedEventData(Message):
+    """The data of `dlq.parked`: the number of dead letters that cannot be stored."""
+
+    text: str  # the whole alert as a sentence, for a chat
+    parked: int
+
+
 class ReplayJobStalledEventData(Message):
     """The data of `replay_job.stalled`: a replay job without progress since a time."""
 
@@ -145,13 +152,20 @@ EVENT_DATA: Final[dict[str, type[Message]]] = {
     "run.progressed": RunProgressedEventData,
     "liveness.missed": LivenessEventData,
     "dlq.spike": DeadLetterSpikeEventData,
+    "dlq.parked": DeadLettersParkedEventData,
     "replay_job.stalled": ReplayJobStalledEventData,
     **{f"breaker.{name}": BreakerEventData for name in ("opened", "half_opened", "closed")},
     **{f"breaker.{name}": BreakerForcedEventData for name in ("forced", "reset")},
 }
 
 # Events that the webhook sends to people. The queue `harebell.alerts` stores them.
-ALERT_EVENTS: Final = ("dlq.spike", "replay_job.stalled", "breaker.opened", "liveness.missed")
+ALERT_EVENTS: Final = (
+    "dlq.spike",
+    "dlq.parked",
+    "replay_job.stalled",
+    "breaker.opened",
+    "liveness.missed",
+)
 
 
 # An `Event` of values that `encode_plain` writes. Every run causes one, so no model is created.

@@ -15,6 +15,7 @@ from harebell.contract.types import Count, Instant, ShortText, Tenant, exactly_o
 
 MAX_PAGE: Final = 500  # rows
 MAX_PREVIEW: Final = 100  # scheduled times
+MAX_PARKED: Final = 50  # messages, of up to 16 MiB each
 MAX_USAGE_PAGE: Final = 50  # tenants
 MAX_FORECAST: Final = timedelta(days=7)  # from the first to the last hour
 
@@ -170,6 +171,12 @@ class ReplayJobItems(ListQuery):
     id: UUID
 
 
+class ParkedList(Query):
+    """A query of an operator for the dead letters that cannot be stored, the oldest first."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_PARKED)] = 20
+
+
 class BreakerList(Query):
     """A query for breakers that are not closed, are forced, or closed within the last hour.
 
@@ -217,6 +224,7 @@ DEAD_LETTER_QUERIES: Final[dict[str, type[Query]]] = {
     "dlq.replay_job.list": ReplayJobList,
     "dlq.replay_job.get": ReplayJobGet,
     "dlq.replay_job.items": ReplayJobItems,
+    "dlq.parked": ParkedList,
 }
 BREAKER_QUERIES: Final[dict[str, type[Query]]] = {"breaker.list": BreakerList}
 CALENDAR_QUERIES: Final[dict[str, type[Query]]] = {

@@ -418,6 +418,29 @@ class ReplayItemView(Message):
     outcome: str | None = None
 
 
+class ParkedMessageView(Message):
+    """A dead letter that cannot be stored. `body` is the first part of the body, in base64.
+
+    `reason` is the reason of the broker: rejected (by the dlq_inspector, which logs the error) or
+    delivery_limit.
+    """
+
+    message_id: str | None = None
+    type: str | None = None
+    routing_key: str
+    reason: str | None = None
+    parked_at: Instant | None = None
+    size: int
+    body: str
+
+
+class ParkedView(ViewResponse):
+    """The number of parked messages, and the oldest of them."""
+
+    total: int
+    messages: list[ParkedMessageView]
+
+
 class QuotaUsage(Message):
     """One quota of a tenant with its use. Without `limit`, the quota does not exist.
 

@@ -125,6 +125,9 @@ _DLQ_COMMANDS: Final[CommandTree] = {
     ),
     "import": CommandEntry(f"{_DLQ}.export_import", "Import exported dead letters."),
     "watch": CommandEntry(f"{_DLQ}.watch", "Print new dead letters as they arrive, until Ctrl-C."),
+    "parked": CommandEntry(
+        f"{_DLQ}.dead_letters", "Print the dead letters that cannot be stored, the oldest first."
+    ),
     "groups": GroupEntry("List, note, mute, archive and reopen failure groups.", _GROUP_COMMANDS),
     "replays": GroupEntry(
         "List, print, pause, resume and abort replay jobs.", _REPLAY_JOB_COMMANDS

@@ -6,6 +6,7 @@ Its service role owns `dead_letters`, `failure_groups`, `replays`, `replay_jobs`
 * __main__        the entry point of the process
 * service         the consumers and the background loops
 * ingest          the storage of each message of the queue `harebell.dead`
+* parked          the messages of the queue `harebell.parked`
 * queries         the responses to queries
 * commands        the handler of each command
 * replay          the replay of dead letters in one transaction

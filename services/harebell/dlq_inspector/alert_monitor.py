@@ -1,6 +1,7 @@
-"""The alert monitor: events for many new dead letters and for stalled replay jobs."""
+"""The alert monitor: events for new and parked dead letters, and for stalled replay jobs."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -11,10 +12,12 @@ from sqlalchemy import Select, and_, func, literal_column, select
 from harebell.contract.errors import HarebellError
 from harebell.dlq_inspector import metrics
 from harebell.dlq_inspector.model.alerts import (
+    PARKED,
     SPIKE,
     STALLED,
     Alert,
     DeadLetterSpike,
+    ParkedDeadLetters,
     StalledReplayJob,
 )
 from harebell.dlq_inspector.store.groups import is_hidden
@@ -59,15 +62,21 @@ class AlertMonitor:
     """
 
     def __init__(
-        self, *, pool: asyncpg.Pool, publisher: Publisher, settings: DlqInspectorSettings
+        self,
+        *,
+        pool: asyncpg.Pool,
+        publisher: Publisher,
+        settings: DlqInspectorSettings,
+        parked: Callable[[], int],
     ) -> None:
         self._pool = pool
+        self._parked = parked
         self._publisher = publisher
         self._settings = settings
 
     async def run(self) -> None:
         """Check the conditions regularly until the task is cancelled."""
-        for verb in (SPIKE, STALLED):
+        for verb in (SPIKE, PARKED, STALLED):
             metrics.ALERTS.labels(verb)  # a rate ignores the first value of a new series
         while True:
             try:
@@ -107,6 +116,7 @@ class AlertMonitor:
         return [
             *(DeadLetterSpike(**row) for row in spikes),
             *(StalledReplayJob(**row) for row in stalled),
+            *([ParkedDeadLetters(parked=parked)] if (parked := self._parked()) else []),
         ]
 
 

@@ -18,11 +18,12 @@ from harebell.dlq_inspector.model.dead_letter import (
     raw_dead_letter,
 )
 from harebell.dlq_inspector.store import dead_letters
-from harebell.messaging.acknowledge import DONE, Delivery, Outcome
+from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
 
 OPEN_COUNT_INTERVAL: Final = 15.0  # seconds
+NOT_STORABLE: Final = "not_storable"
 
 log = structlog.get_logger()
 
@@ -30,7 +31,7 @@ log = structlog.get_logger()
 class Ingester:
     """The handler of dead-lettered messages.
 
-    The handler rejects no message, because the dead letter of a dead letter would return forever.
+    A dead letter that the database rejects in every form is dead-lettered, and so parked.
     """
 
     def __init__(self, *, pool: asyncpg.Pool, clock: Clock) -> None:
@@ -41,7 +42,7 @@ class Ingester:
         """Store the dead letters of the deliveries in one transaction.
 
         Raise `DatabaseUnavailable` while the database is unavailable.
-        Store a message raw if PostgreSQL rejects its dead letters.
+        Store a message raw if PostgreSQL rejects its dead letters, or else report it as dead.
         """
         now = self._clock.now()
         messages = [_incoming(delivery) for delivery in deliveries]
@@ -53,15 +54,17 @@ class Ingester:
             if len(messages) > 1:
                 raise  # the worker then handles each delivery alone
             log.warning("dead letter stored raw", error=str(error))
-            await self._insert_raw(raw_dead_letter(messages[0], now))
+            return [await self._insert_raw(raw_dead_letter(messages[0], now))]
         return [DONE] * len(deliveries)
 
-    async def _insert_raw(self, dead_letter: DeadLetter) -> None:
+    async def _insert_raw(self, dead_letter: DeadLetter) -> Outcome:
         try:
             await self._insert([dead_letter])
-        except asyncpg.PostgresError as error:
-            # any other error would dead-letter the message to the queue that it came from
+        except asyncpg.SyntaxOrAccessError as error:  # such as a migration that has not run
             raise DatabaseUnavailable(f"The database rejects a dead letter: {error}") from error
+        except asyncpg.PostgresError as error:
+            return DeadLettered(NOT_STORABLE, str(error))
+        return DONE
 
     async def _insert(self, incoming: Iterable[DeadLetter]) -> None:
         with translate_db_errors():
@@ -88,7 +91,7 @@ def _incoming(delivery: Delivery) -> IncomingDeadLetter:
         type=delivery.message.type,
         routing_key=delivery.routing_key,
         message_id=delivery.message_id,
-        headers=delivery.message.headers or {},
+        headers=delivery.message.headers,
     )
 
 

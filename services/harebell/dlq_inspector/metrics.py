@@ -34,6 +34,10 @@ DEAD_LETTERS_OPEN: Final = Gauge(
     "harebell_dead_letters_open",
     "Dead letters that are open, without those of muted and archived groups.",
 )
+DEAD_LETTERS_PARKED: Final = Gauge(
+    "harebell_dead_letters_parked",
+    "Dead letters that cannot be stored, in the queue harebell.parked, at the last look.",
+)
 REPLAY_JOBS_STALLED: Final = Gauge(
     "harebell_replay_jobs_stalled", "Replay jobs without progress that no person has paused."
 )

@@ -13,41 +13,52 @@ from harebell.contract.queries import (
     DeadLetterGet,
     DeadLetterList,
     GroupList,
+    ParkedList,
     ReplayJobGet,
     ReplayJobItems,
     ReplayJobList,
 )
+from harebell.dlq_inspector.parked import ParkingQueue
 from harebell.dlq_inspector.store import groups, queries
 from harebell.storage.engine import translate_db_errors
 
-InspectorQuery: TypeAlias = (
+StoredQuery: TypeAlias = (
     DeadLetterList | DeadLetterGet | GroupList | ReplayJobList | ReplayJobGet | ReplayJobItems
 )
+InspectorQuery: TypeAlias = StoredQuery | ParkedList
 
 
-async def answer_query(pool: asyncpg.Pool, *, tenant: str, verb: str, body: bytes) -> Message:
+async def answer_query(
+    pool: asyncpg.Pool, parking: ParkingQueue, *, tenant: str, verb: str, body: bytes
+) -> Message:
     """Return the response to a query.
 
-    Raise `Rejected` for an invalid query, or `DatabaseUnavailable`.
+    Raise `Rejected` for an invalid query, `DatabaseUnavailable` or `BrokerUnavailable`.
     """
     query = _parse_query(verb, body)
+    if isinstance(query, ParkedList):
+        return await parking.show(tenant, query)
     with translate_db_errors():
         async with pool.acquire() as connection:
-            match query:
-                case DeadLetterList():
-                    return await queries.dead_letter_page(connection, tenant, query)
-                case DeadLetterGet():
-                    return await queries.dead_letter(connection, tenant, query)
-                case GroupList():
-                    return await groups.group_page(connection, tenant, query)
-                case ReplayJobList():
-                    return await queries.replay_job_page(connection, tenant, query)
-                case ReplayJobGet():
-                    return await queries.replay_job(connection, tenant, query)
-                case ReplayJobItems():
-                    return await queries.replay_item_page(connection, tenant, query)
-                case _:
-                    assert_never(query)
+            return await _read(connection, tenant, query)
+
+
+async def _read(connection: asyncpg.Connection, tenant: str, query: StoredQuery) -> Message:
+    match query:
+        case DeadLetterList():
+            return await queries.dead_letter_page(connection, tenant, query)
+        case DeadLetterGet():
+            return await queries.dead_letter(connection, tenant, query)
+        case GroupList():
+            return await groups.group_page(connection, tenant, query)
+        case ReplayJobList():
+            return await queries.replay_job_page(connection, tenant, query)
+        case ReplayJobGet():
+            return await queries.replay_job(connection, tenant, query)
+        case ReplayJobItems():
+            return await queries.replay_item_page(connection, tenant, query)
+        case _:
+            assert_never(query)
 
 
 def _parse_query(verb: str, body: bytes) -> InspectorQuery:

@@ -20,6 +20,7 @@ from harebell.dlq_inspector.alert_monitor import AlertMonitor
 from harebell.dlq_inspector.commands import DeadLetterCommandHandler
 from harebell.dlq_inspector.ingest import Ingester, run_open_count
 from harebell.dlq_inspector.maintenance import run_maintenance
+from harebell.dlq_inspector.parked import ParkingQueue
 from harebell.dlq_inspector.queries import answer_query
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.webhook import AlertSigner, Webhook
@@ -64,14 +65,18 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
             policy=context.sender_policy,
             rejection_events=RejectionEvents(publisher),
         )
+        parking = ParkingQueue(context.connect)
         requests = RequestHandler(
             pool=pool,
+            parking=parking,
             publisher=publisher,
             command_handler=command_handler,
             sender_check=sender_check,
             identity=settings.identity_mode,
         )
-        monitor = AlertMonitor(pool=pool, publisher=publisher, settings=settings)
+        monitor = AlertMonitor(
+            pool=pool, publisher=publisher, settings=settings, parked=lambda: parking.count
+        )
         webhook = _webhook(context, settings)
         consumers = [
             _ingest_consumer(context, ingester),
@@ -88,6 +93,7 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
                 replay_worker.run(),
                 run_maintenance(pool, settings, context.policies),
                 monitor.run(),
+                parking.run(),
                 *([] if webhook is None else [webhook.run()]),
             ],
         )
@@ -179,12 +185,14 @@ class RequestHandler:
         self,
         *,
         pool: asyncpg.Pool,
+        parking: ParkingQueue,
         publisher: Publisher,
         command_handler: DeadLetterCommandHandler,
         sender_check: SenderCheck,
         identity: IdentityMode,
     ) -> None:
         self._pool = pool
+        self._parking = parking
         self._publisher = publisher
         self._command_handler = command_handler
         self._sender_check = sender_check
@@ -218,7 +226,11 @@ class RequestHandler:
         response: Message
         try:
             response = await answer_query(
-                self._pool, tenant=sender.tenant, verb=verb, body=delivery.trusted_body
+                self._pool,
+                self._parking,
+                tenant=sender.tenant,
+                verb=verb,
+                body=delivery.trusted_body,
             )
         except Rejected as error:
             response = error_response(error)

@@ -1,7 +1,8 @@
 """Messaging with RabbitMQ: the topology, confirmed publishing and acknowledged consuming.
 
 * topology             the exchanges, queues, bindings and permissions, as values
-* pamqp_patch          a patch that reads AMQP properties that are not UTF-8
+* pamqp_patch          a patch that keeps received properties as bytes
+* received_properties  the decoding of properties and headers when a service reads them
 * declare              the declaration of the topology and its comparison with a broker
 * topology_keeper      repeated declarations while a service runs
 * publisher            confirmed publishing of messages

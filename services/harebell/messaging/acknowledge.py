@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, assert_never
@@ -18,6 +18,8 @@ from harebell.contract.redaction import redact_bytes
 from harebell.messaging.dead_letters import dead_letter_of_message
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.received_message import ReceivedMessage, UnacknowledgedTags
+from harebell.messaging.received_properties import Undecodable
+from harebell.messaging.topology.bus import DEAD_LETTERS
 from harebell.runtime.clock import Clock
 from harebell.runtime.retries import backoff_delay
 
@@ -96,10 +98,11 @@ class Delivery:
 
 
 class Acknowledger:
-    """The only code that acknowledges deliveries.
+    """The only code that acknowledges and rejects deliveries.
 
     A dead letter is published before its delivery is acknowledged.
     A crash between the two steps repeats the message and never loses it.
+    A dead letter of the queue of dead letters would return forever, so the broker parks it.
     """
 
     def __init__(self, publisher: Publisher, clock: Clock) -> None:
@@ -113,13 +116,15 @@ class Acknowledger:
 
         A failed publish repeats the dead letters of the deliveries before it, under the same ids.
         """
-        await _acknowledge(
-            [
-                delivery
-                for delivery, outcome in zip(deliveries, outcomes, strict=True)
-                if await self._publish_dead_letters(delivery, outcome)
-            ]
-        )
+        done, parked = [], []
+        for delivery, outcome in zip(deliveries, outcomes, strict=True):
+            if delivery.queue == DEAD_LETTERS.name and isinstance(outcome, DeadLettered):
+                log.error("dead letter parked", reason=outcome.reason, error=outcome.error)
+                parked.append(delivery)
+            elif await self._publish_dead_letters(delivery, outcome):
+                done.append(delivery)
+        await _acknowledge(done)
+        await _reject(parked)
 
     async def _publish_dead_letters(self, delivery: Delivery, outcome: Outcome) -> bool:
         """Return whether the delivery may be acknowledged after this publish."""
@@ -145,6 +150,7 @@ class Acknowledger:
         await self._publisher.publish(self._dead_letter_of(delivery, dead))
 
     def _dead_letter_of(self, delivery: Delivery, dead: DeadLettered) -> OutgoingMessage:
+        headers, raw_properties = _read_headers(delivery.message)
         content = DeadMessage(
             queue=delivery.queue,
             tenant=dead.tenant,
@@ -154,7 +160,8 @@ class Acknowledger:
             reason=dead.reason,
             error=_error_with_size(dead.error, len(delivery.body)),
             dead_at=self._clock.now(),
-            headers=_scalar_headers(delivery.message.headers),
+            headers=headers,
+            raw_properties=raw_properties,
             body=base64.b64encode(redact_bytes(delivery.body[:MAX_BODY_BYTES])).decode(),
         )
         return dead_letter_of_message(content)
@@ -177,6 +184,15 @@ async def _acknowledge(deliveries: Sequence[Delivery]) -> None:
             await channel.acknowledge(tags[key])
 
 
+async def _reject(deliveries: Sequence[Delivery]) -> None:
+    """Reject deliveries. After the loss of their channel, the broker delivers them again."""
+    for delivery in deliveries:
+        channel = delivery.message.unacknowledged
+        if channel is not None:
+            with suppress(BrokerUnavailable), translate_amqp_errors("The message is not rejected"):
+                await channel.reject(delivery.message.tag)
+
+
 def _error_with_size(error: str | None, size: int) -> str | None:
     """Add the size of a body that a dead letter carries only in part."""
     if size <= MAX_BODY_BYTES:
@@ -185,7 +201,16 @@ def _error_with_size(error: str | None, size: int) -> str | None:
     return note if error is None else f"{error} {note}"
 
 
-def _scalar_headers(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the library's table type
+def _read_headers(message: ReceivedMessage) -> tuple[dict[str, Any], str | None]:
+    """Return the headers, or all properties in base64 if the headers cannot be decoded."""
+    try:
+        return _scalar_headers(message.headers), None
+    except Undecodable:
+        raw = b"" if message.properties is None else message.properties.raw
+        return {}, base64.b64encode(redact_bytes(raw)).decode()
+
+
+def _scalar_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
     """Return scalar values unchanged and other values as text, without the broker's `x-*`.
 
     `x-delay` belongs to the sender.
@@ -194,7 +219,7 @@ def _scalar_headers(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the libr
         name: value
         if isinstance(value, str | int | float | bool)
         else str(value)[:MAX_ERROR_LENGTH]
-        for name, value in (headers or {}).items()
+        for name, value in headers.items()
         if name == X_DELAY or not name.startswith("x-")
     }
 
@@ -202,14 +227,15 @@ def _scalar_headers(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the libr
 async def handle_with_retries(handle: Handler, delivery: Delivery) -> Outcome:
     """Call the handler until an outcome is known.
 
-    A `Transient` error is retried without limit, and a `Rejected` error is dead-lettered at once.
+    A `Transient` error is retried without limit. A `Rejected` or `Undecodable` one is dead-lettered
+    at once.
     Any other error is dead-lettered after `MAX_UNEXPECTED_FAILURES` failures.
     """
     unexpected_failures = tries = 0
     while True:
         try:
             return await handle(delivery)
-        except Rejected as error:
+        except (Rejected, Undecodable) as error:
             return DeadLettered(error.code, error.reason[:MAX_ERROR_LENGTH])
         except Transient as error:
             log.info(

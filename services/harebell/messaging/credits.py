@@ -18,6 +18,7 @@ from harebell.contract.errors import Transient
 from harebell.contract.json_codec import decode_model
 from harebell.messaging.acknowledge import Delivery, Outcome
 from harebell.messaging.publisher import OutgoingMessage, Publisher
+from harebell.messaging.received_properties import Undecodable
 from harebell.messaging.replies import DEFAULT_EXCHANGE
 from harebell.messaging.topology.bus import intake_control_queue
 
@@ -40,7 +41,10 @@ def credit_headers(queue: str, number: int, *, tenant: str) -> dict[str, FieldVa
 
 def tenant_of(delivery: Delivery) -> str:
     """Return the tenant of a message with a credit, or an empty text for all other messages."""
-    return str((delivery.message.headers or {}).get(TENANT, ""))
+    try:
+        return str(delivery.message.headers.get(TENANT, ""))
+    except Undecodable:  # its handler meets the same error
+        return ""
 
 
 def read_credits(body: bytes) -> list[int]:
@@ -66,7 +70,7 @@ def granting_credits(handle: BatchHandler, publisher: Publisher) -> BatchHandler
 def _credit_messages(deliveries: Iterable[Delivery]) -> Iterable[OutgoingMessage]:
     numbers: dict[str, list[int]] = defaultdict(list)
     for delivery in deliveries:
-        headers = delivery.message.headers or {}
+        headers = delivery.message.headers
         queue, number = headers.get(CREDIT_QUEUE), headers.get(CREDIT_NUMBER)
         # Only a queue of an intake may receive a message through these headers.
         is_queue = isinstance(queue, str) and queue.startswith(intake_control_queue(""))

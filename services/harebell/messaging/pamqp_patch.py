@@ -1,31 +1,39 @@
-"""Patches of pamqp: properties that are not UTF-8, and the types of numbers in headers.
+"""Patches of pamqp: lazy properties, texts that are not UTF-8, and the types of numbers in headers.
 
-A short string of AMQP is a byte string for the broker.
-pamqp decodes short strings strictly, and the error closes the connection.
-The broker then delivers the message again, so one such message stops its queue.
-Each delivery also brings the other prefetched messages closer to their delivery limit.
-Decision 8 gives the condition for the removal of this patch.
+pamqp decodes each property of a received message, whether or not a service reads it, and an error
+closes the connection. The broker then delivers the message again, so one such message stops its
+queue. Each delivery also brings the other prefetched messages closer to their delivery limit.
+The patch keeps the properties as bytes: see `received_properties`. Decision 8 gives the condition
+for its removal.
 
 pamqp writes a float of 64 bits as one of 32 bits, which changes its value.
 It writes an integer in the shortest of six types, and some clients know only four (decision 90).
 """
 
 import struct
+from typing import Any, Final
 
-from pamqp import common, decode, encode
+from pamqp import common, decode, encode, header
+
+from harebell.messaging.received_properties import ReceivedProperties, short_text
 
 _MIN_INT32, _MAX_INT32 = -(2**31), 2**31 - 1
-_LENGTH_BYTES = 4  # of the length at the start of a table
+_CONTENT_HEADER: Final = struct.Struct(">HHQ")  # the class, the weight and the size of the body
 
 _encode_value = encode.encode_table_value
-_decode_table_strictly = decode.METHODS["table"]
 
 
 def install() -> None:
     """Replace functions of pamqp in this process. A second call changes nothing."""
     encode.encode_table_value = _encode_number_or_value
     decode.METHODS["shortstr"] = _decode_short_string
-    decode.METHODS["table"] = _decode_table
+    header.ContentHeader.unmarshal = _keep_properties  # type: ignore[method-assign]  # the patch
+
+
+def _keep_properties(self: Any, data: bytes) -> None:  # noqa: ANN401  # the class has no types
+    """Set the attributes of a content header without decoding its properties."""
+    self.class_id, self.weight, self.body_size = _CONTENT_HEADER.unpack_from(data)
+    self.properties = ReceivedProperties(data[_CONTENT_HEADER.size :])
 
 
 def _encode_number_or_value(
@@ -45,12 +53,4 @@ def _decode_short_string(value: bytes) -> tuple[int, str]:
     if not value:
         raise ValueError("A short string must begin with its length, not be empty.")
     length = value[0]
-    return length + 1, value[1 : length + 1].decode(errors="replace")
-
-
-def _decode_table(value: bytes) -> tuple[int, common.FieldValue]:
-    """Return no headers if the name of one is not UTF-8, because no service needs a header."""
-    try:
-        return _decode_table_strictly(value)
-    except UnicodeDecodeError:
-        return _LENGTH_BYTES + int.from_bytes(value[:_LENGTH_BYTES], "big"), {}
+    return length + 1, short_text(value[1 : length + 1])

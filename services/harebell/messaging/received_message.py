@@ -2,18 +2,19 @@
 
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, cast
 
 from aiormq.abc import DeliveredMessage
-from pamqp.commands import Basic
 
-BasicProperties: TypeAlias = Basic.Properties
+from harebell.messaging.received_properties import LazyHeaders, ReceivedProperties
 
 
 class AckChannel(Protocol):
     """The channel of a consumer, as far as acknowledgements need it."""
 
     def basic_ack(self, delivery_tag: int, multiple: bool = False) -> Awaitable[None]: ...  # noqa: FBT001, FBT002  # the library's signature
+
+    def basic_reject(self, delivery_tag: int, *, requeue: bool) -> Awaitable[None]: ...
 
 
 @dataclass(slots=True)
@@ -52,6 +53,11 @@ class UnacknowledgedTags:
         for tag in separate:
             await self.channel.basic_ack(tag)
 
+    async def reject(self, tag: int) -> None:
+        """Reject a delivery, which the broker then moves to the dead letter exchange."""
+        self._tags.pop(tag, None)
+        await self.channel.basic_reject(tag, requeue=False)
+
 
 @dataclass(slots=True, kw_only=True)
 class ReceivedMessage:
@@ -69,15 +75,15 @@ class ReceivedMessage:
     reply_to: str | None = None
     user_id: str | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
-    properties: BasicProperties | None = None  # all of them; null in a test without properties
+    properties: ReceivedProperties | None = None  # all of them; null for a part of a message
     is_redelivered: bool = False
     tag: int = 0
     unacknowledged: UnacknowledgedTags | None = None
 
     @classmethod
     def of(cls, delivered: DeliveredMessage, unacknowledged: UnacknowledgedTags) -> Self:
-        """Return the message of a delivery of the client library."""
-        properties = delivered.header.properties
+        """Return the message of a delivery of the client library, with its patch."""
+        properties = cast("ReceivedProperties", delivered.header.properties)
         return cls(
             body=delivered.body,
             exchange=delivered.exchange or "",
@@ -87,7 +93,7 @@ class ReceivedMessage:
             correlation_id=properties.correlation_id,
             reply_to=properties.reply_to,
             user_id=properties.user_id,
-            headers=properties.headers or {},
+            headers=LazyHeaders(properties),
             properties=properties,
             is_redelivered=bool(delivered.redelivered),
             tag=delivered.delivery_tag or 0,

@@ -1,8 +1,7 @@
 """The check of commands and queries: the sender, the route and the reply queue of each delivery."""
 
-from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -120,12 +119,11 @@ def record_refusal(delivery: Delivery, error: Rejected) -> None:
 def route_of(delivery: Delivery) -> Route:
     """Return the route of a delivery."""
     message = delivery.message
-    headers: Mapping[str, Any] = message.headers or {}
     return Route(
         exchange=message.exchange or "",
         routing_key=delivery.routing_key,
         user_id=message.user_id,
-        was_dead_lettered=DEATHS in headers,
+        was_dead_lettered=DEATHS in message.headers,
     )
 
 

@@ -105,7 +105,7 @@ async def test_spike_has_more_dead_letters_than_the_maximum(environment: DlqEnvi
     publisher = FakePublisher()
     settings = with_alerts(environment).settings
     async with environment.running_inspector(), environment.open_pool() as pool:
-        monitor = AlertMonitor(pool=pool, publisher=publisher, settings=settings)
+        monitor = AlertMonitor(pool=pool, publisher=publisher, settings=settings, parked=lambda: 0)
         await add_new_dead_runs(environment, MAX_COUNT)
         await environment.wait_for_dead_letters(MAX_COUNT)
         await monitor.check()
@@ -380,3 +380,22 @@ async def publish_opened_breaker(
 ) -> None:
     body = orjson.dumps([opened_breaker(downstream, text)])
     await environment.publish(EVENTS, f"harebell.{OPENED}", body, OPENED)
+
+
+async def test_parked_dead_letters_cause_one_alert_for_the_operators(
+    environment: DlqEnvironment,
+) -> None:
+    publisher = FakePublisher()
+    async with environment.open_pool() as pool:
+        monitor = AlertMonitor(
+            pool=pool, publisher=publisher, settings=environment.settings, parked=lambda: 3
+        )
+        await monitor.check()
+        await monitor.check()
+
+    [alert] = publisher.published
+    [event] = orjson.loads(alert.body)
+    data = event["data"]
+    assert alert.routing_key == "harebell.dlq.parked"
+    assert data["parked"] == 3
+    assert data["text"].startswith("The queue harebell.parked has 3 dead letters")

@@ -18,6 +18,7 @@ from tests.integration.dlq_inspector.environment import (
 
 from harebell.contract import amqp_names
 from harebell.contract.dead_letter import DeadMessage
+from harebell.contract.errors import CommandRejected
 from harebell.contract.ids import RunKey, failure_group_id
 from harebell.contract.json_codec import encode_all
 from harebell.contract.views import DeadLetterDetail
@@ -28,6 +29,13 @@ INSERT INTO dead_letters (id, tenant, kind, reason, attempts, dead_at, state, pa
 VALUES (gen_random_uuid(), 'default', 'message', 'x', 0, now(), 'open',
     '{"queue": "harebell.dispatcher", "routing_key": "run"}', gen_random_uuid())
 ON CONFLICT (id) DO NOTHING RETURNING id
+"""
+_REJECT: Final = """
+CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF new.body = 'rejected' THEN RAISE EXCEPTION 'rejected by a trigger'; END IF;
+    RETURN new;
+END $$;
+CREATE TRIGGER reject BEFORE INSERT ON dead_letters FOR EACH ROW EXECUTE FUNCTION reject()
 """
 DEATHS: Final = 22  # RabbitMQ 4 returns a message 20 times by default
 
@@ -204,3 +212,31 @@ async def test_unowned_dead_letter_of_an_older_version_moves_to_the_operators(
         [moved] = await environment.wait_for_dead_letters(1, operators)
 
     assert (moved.id, moved.tenant) == (stored, "harebell")
+
+
+async def test_dead_letter_that_the_database_rejects_is_parked_and_shown_to_operators(
+    environment: DlqEnvironment,
+) -> None:
+    """A rejection of one dead letter delays no other, and ends with an alert."""
+    await environment.database.execute(_REJECT)
+    await environment.publish(
+        amqp_names.DEAD, "run.acme", b"rejected", None, message_id="m-1", headers={"x": "rejected"}
+    )
+    await environment.add_dead_run()
+
+    async with environment.running_inspector():
+        await environment.wait_for_dead_letters(1)
+        await environment.wait_until_empty(DEAD_LETTERS.name)
+        async with environment.operators() as operators:
+            view = await operators.parked_dead_letters()
+            again = await operators.parked_dead_letters(limit=1)
+        with pytest.raises(CommandRejected) as caught:
+            await environment.acme._query("dlq.parked", {})  # noqa: SLF001  # of another tenant
+
+    [message] = view.messages
+    assert (view.total, again) == (1, view)
+    assert (message.message_id, message.routing_key) == ("m-1", "run.acme")
+    assert (message.reason, message.size) == ("rejected", len(b"rejected"))
+    assert base64.b64decode(message.body) == b"rejected"
+    assert message.parked_at is not None
+    assert caught.value.code == "not_allowed"

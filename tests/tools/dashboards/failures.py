@@ -64,9 +64,14 @@ _DEAD_LETTERS: Final = Row(
         ),
         Panel(
             title="Open dead letters",
-            description="Dead letters that wait for a person, and replay jobs without progress.",
+            description="Dead letters that wait for a person or cannot be stored, and replay jobs "
+            "without progress.",
             unit=Unit.NUMBER,
-            queries=(shared("harebell_dead_letters_open"), shared("harebell_replay_jobs_stalled")),
+            queries=(
+                shared("harebell_dead_letters_open"),
+                shared("harebell_dead_letters_parked"),
+                shared("harebell_replay_jobs_stalled"),
+            ),
         ),
         Panel(
             title="Alerts without Prometheus",

@@ -67,7 +67,7 @@ def _message(message: MessageSpec) -> Node:
         "name": message.name,
         "summary": summary(message),
         "contentType": message.content_type,
-        **({"headers": _headers(_DEAD_HEADERS)} if exchanges == {amqp_names.DEAD} else {}),
+        **({"headers": _headers(_DEAD_HEADERS)} if amqp_names.DEAD in exchanges else {}),
         **({"headers": _headers(_REJECTION_HEADERS)} if message.name == REJECTED else {}),
         **({"correlationId": _reference("#/components/correlationIds/request")} if is_rpc else {}),
         "payload": _payload(message),

@@ -235,7 +235,7 @@ def _internal() -> Iterator[MessageSpec]:
             model=model,
             type=message_type(f"{kind}.dead"),
             shape=Shape.MANY,
-            routes=(Route(amqp_names.DEAD, key),),
+            routes=(Route(amqp_names.DEAD, key), Route(amqp_names.PARKED, key)),
         )
 
 

@@ -137,7 +137,7 @@ def test_help_has_usage_options_and_short_lines(cli: CommandLine, path: tuple[st
     [
         ("schedule", SCHEDULE_VERBS),
         ("run", "list get watch cancel resolve"),
-        ("dlq", "list get discard replay edit export import watch groups replays"),
+        ("dlq", "list get discard replay edit export import watch parked groups replays"),
         ("dlq groups", "list note mute archive reopen"),
         ("dlq replays", "list get pause resume abort"),
         ("breaker", "list open close reset"),

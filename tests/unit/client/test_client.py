@@ -34,6 +34,7 @@ QUERY_METHODS = {
     "dlq.replay_job.list": Client.replay_jobs,
     "dlq.replay_job.get": Client.replay_job,
     "dlq.replay_job.items": Client.replay_job_items,
+    "dlq.parked": Client.parked_dead_letters,
     "breaker.list": Client.breakers,
     "calendar.get": Client.calendar,
     "calendar.list": Client.calendars,

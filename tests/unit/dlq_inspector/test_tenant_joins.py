@@ -105,7 +105,9 @@ async def built_statements() -> list[str]:
     await replay_jobs.count_selected(connection, "acme", START)
     await replay_jobs.create_replay_job(connection, START, id_=ID, tenant="acme", actor=None)
     settings = DlqInspectorSettings.load(SETTINGS)
-    monitor = AlertMonitor(pool=connection, publisher=FakePublisher(), settings=settings)
+    monitor = AlertMonitor(
+        pool=connection, publisher=FakePublisher(), settings=settings, parked=lambda: 0
+    )
     await monitor.check()
     return connection.texts
 

@@ -16,6 +16,7 @@ from harebell.intake.delayed.handler import DelayedHandler
 from harebell.intake.delayed.repeats import AcceptedDigests
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery
 from harebell.messaging.received_message import ReceivedMessage
+from harebell.messaging.received_properties import ReceivedProperties
 from harebell.messaging.topology.bus import DELAYED_MESSAGES
 
 BATCH = list_adapter(AcceptedCommands)
@@ -57,7 +58,7 @@ def delivery(
         routing_key="created",
         message_id=message_id,
         headers={"x-delay": delay},
-        properties=Basic.Properties(message_id=message_id),
+        properties=ReceivedProperties(Basic.Properties(message_id=message_id).marshal()),
         is_redelivered=is_redelivered,
         tag=tag,
     )

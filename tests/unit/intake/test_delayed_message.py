@@ -13,6 +13,7 @@ from harebell.contract.message import parse
 from harebell.contract.target import AmqpTarget
 from harebell.intake.delayed.message import DelayedMessage, key_of, key_of_digest, parse_delay
 from harebell.messaging.received_message import ReceivedMessage
+from harebell.messaging.received_properties import ReceivedProperties
 
 TEN_YEARS = 3653 * 86_400_000
 SENT = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -32,7 +33,9 @@ def received(
         routing_key="created",
         message_id=message_id,
         headers={"x-delay": 1_500} if headers is None else headers,
-        properties=Basic.Properties(message_id=message_id, **properties),
+        properties=ReceivedProperties(
+            Basic.Properties(message_id=message_id, **properties).marshal()
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from harebell.messaging.acknowledge import (
     Outcome,
     handle_with_retries,
 )
+from harebell.messaging.received_properties import Undecodable
 
 MANY = 50  # failures, which last some minutes
 
@@ -53,6 +54,13 @@ def test_delivery_is_dead_lettered_after_some_unexpected_failures() -> None:
 
     assert outcome == DeadLettered("internal_error", "RuntimeError: a defect")
     assert handler.calls == MAX_UNEXPECTED_FAILURES
+
+
+def test_delivery_is_dead_lettered_at_once_when_its_headers_cannot_be_decoded() -> None:
+    handler = FailingHandler(MANY, lambda: Undecodable("The headers end too early."))
+
+    assert outcome_of(handler) == DeadLettered("undecodable", "The headers end too early.")
+    assert handler.calls == 1
 
 
 def test_delivery_is_dead_lettered_at_once_when_it_can_never_succeed() -> None:

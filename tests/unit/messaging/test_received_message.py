@@ -22,6 +22,11 @@ class BrokerChannel:
             {tag for tag in self.waiting if tag <= delivery_tag} if multiple else {delivery_tag}
         )
 
+    async def basic_reject(self, delivery_tag: int, *, requeue: bool) -> None:
+        assert not requeue
+        self.methods += 1
+        self.waiting.remove(delivery_tag)
+
 
 def open_channel(count: int) -> tuple[BrokerChannel, UnacknowledgedTags]:
     channel = BrokerChannel(range(1, count + 1))
@@ -38,6 +43,16 @@ def test_batch_of_the_oldest_deliveries_needs_one_method() -> None:
 
     assert channel.waiting == {4, 5}
     assert channel.methods == 1
+
+
+def test_rejected_delivery_does_not_hold_back_the_next_acknowledgement() -> None:
+    channel, tags = open_channel(3)
+
+    asyncio.run(tags.reject(2))
+    asyncio.run(tags.acknowledge([1, 3]))
+
+    assert not channel.waiting
+    assert channel.methods == 2
 
 
 def test_delivery_in_progress_stays_unacknowledged() -> None:

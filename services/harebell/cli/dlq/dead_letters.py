@@ -16,6 +16,7 @@ from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.options import DEFAULT_LIMIT, Format, Limit, Note
 from harebell.cli.framework.session import Session
+from harebell.contract.queries import MAX_PARKED
 
 app = typer.Typer()
 
@@ -30,6 +31,7 @@ ATTEMPT_COLUMNS: Final = (
     "error_code",
     "error",
 )
+PARKED_COLUMNS: Final = ("parked_at", "reason", "type", "routing_key", "message_id", "size")
 REPLAY_COLUMNS: Final = ("replay_number", "at", "actor", "note", "run_state")
 
 DeadLetterId: TypeAlias = Annotated[
@@ -63,6 +65,22 @@ class DiscardOptions:
     note: Note = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedOptions:
+    """The options of `dlq parked`."""
+
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=1,
+            max=MAX_PARKED,
+            help=f"Print at most this number of messages (1 to {MAX_PARKED}).",
+        ),
+    ] = 20
+
+
 @command(app, "list")
 async def list_dead_letters(session: Session, options: DeadLetterListOptions) -> ExitCode:
     """List the dead letters that match all filters, newest first."""
@@ -94,3 +112,17 @@ async def discard(session: Session, options: DiscardOptions) -> ExitCode:
     async with session.connect() as client:
         response = await client.discard(options.ids, note=options.note)
     return print_results(session, response)
+
+
+@command(app, "parked")
+async def parked(session: Session, options: ParkedOptions) -> ExitCode:
+    """Print the dead letters that cannot be stored, the oldest first.
+
+    The command needs a login of an operator. JSON output also has the first part of each body.
+    """
+    async with session.connect() as client:
+        view = await client.parked_dead_letters(limit=options.limit)
+    session.output.print_rows(view.messages, PARKED_COLUMNS, empty="No dead letter is parked.")
+    if view.total > len(view.messages):
+        session.output.print_message(f"{view.total - len(view.messages)} further messages.")
+    return exit_code_of_many(done=len(view.messages))

@@ -1,4 +1,4 @@
-"""Alerts: the events for many new dead letters and for stalled replay jobs."""
+"""Alerts: the events for new and for parked dead letters, and for stalled replay jobs."""
 
 import re
 from dataclasses import dataclass
@@ -6,16 +6,21 @@ from datetime import datetime
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from harebell.contract.amqp_names import OPERATIONS_TENANT
 from harebell.contract.events import (
+    DeadLettersParkedEventData,
     DeadLetterSpikeEventData,
     Event,
     EventJson,
     ReplayJobStalledEventData,
     make_event,
 )
+from harebell.contract.message import Message
 from harebell.contract.types import instant_text
+from harebell.messaging.topology.bus import PARKED_DEAD_LETTERS
 
 SPIKE = "dlq.spike"
+PARKED = "dlq.parked"
 STALLED = "replay_job.stalled"
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _MARKUP: Final = re.compile("[&<>]")
@@ -101,12 +106,28 @@ class StalledReplayJob:
         return _event(self, data, at)
 
 
-Alert: TypeAlias = DeadLetterSpike | StalledReplayJob
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedDeadLetters:
+    """Dead letters that cannot be stored."""
+
+    parked: int
+
+    tenant = OPERATIONS_TENANT
+    verb = PARKED
+    subject = "parked"
+
+    def event(self, at: datetime) -> EventJson:
+        text = (
+            f"The queue {PARKED_DEAD_LETTERS.name} has {self.parked} dead letters that could not "
+            "be stored. `harebell dlq parked` shows them."
+        )
+        return _event(self, DeadLettersParkedEventData(text=text, parked=self.parked), at)
 
 
-def _event(
-    alert: Alert, data: DeadLetterSpikeEventData | ReplayJobStalledEventData, at: datetime
-) -> EventJson:
+Alert: TypeAlias = DeadLetterSpike | StalledReplayJob | ParkedDeadLetters
+
+
+def _event(alert: Alert, data: Message, at: datetime) -> EventJson:
     # each repetition of an alert has its own id, because a receiver must not drop it as a duplicate
     id_ = f"{alert.subject}/{instant_text(at)}"
     return make_event(alert.tenant, alert.verb, data, id_=id_, subject=alert.subject, at=at)

@@ -148,7 +148,7 @@ def _call(message: ReceivedMessage, delay_ms: int) -> JsonObject:
     if properties.priority is not None:
         call["priority"] = properties.priority
     if properties.timestamp is not None:
-        call["timestamp"] = instant_text(properties.timestamp)
+        call["timestamp"] = _timestamp(properties.timestamp)
     if properties.expiration:
         call["expiration"] = _expiration(properties.expiration)
     return call
@@ -163,6 +163,13 @@ def _body(body: bytes) -> JsonObject:
     except UnicodeDecodeError:
         text = "\0"
     return {"base64": base64.b64encode(body).decode()} if "\0" in text else {"text": text}
+
+
+def _timestamp(time: datetime | int) -> str:
+    if isinstance(time, int):
+        reason = f"The timestamp must be a number of seconds before the year 10000, not {time}."
+        raise InvalidInput(reason, field="timestamp", code="invalid_instant")
+    return instant_text(time)
 
 
 def _expiration(text: str) -> str:

@@ -27,6 +27,7 @@ An exclusive queue belongs to the connection of one instance and is not part of 
 |                   | <tenant>.dlq.spike, ...: `ALERT_EVENTS`   | harebell.alerts               |
 | harebell.dead     | run.<tenant>: dead runs                   | harebell.dead                 |
 |                   | message.<queue>: rejected messages        | harebell.dead.recent          |
+| harebell.parked   | dead letters that cannot be stored        | harebell.parked               |
 
 Users bind their own queues to harebell.events.
 Operators bind exchanges with delayed messages to harebell.delayed: see `delayed_topology`.
@@ -52,6 +53,7 @@ from harebell.contract.amqp_names import (
     DELAYED,
     DUE,
     EVENTS,
+    PARKED,
     QUERIES,
     WORK,
     Lane,
@@ -84,7 +86,9 @@ QUERY: Final = Queue("harebell.queries", dead_letter_exchange=DEAD)
 DLQ: Final = Queue("harebell.dlq", dead_letter_exchange=DEAD)
 BREAKERS: Final = Queue("harebell.breakers", dead_letter_exchange=DEAD, single_active_consumer=True)
 DISPATCHER: Final = Queue("harebell.dispatcher", dead_letter_exchange=DEAD)
-DEAD_LETTERS: Final = Queue("harebell.dead", delivery_limit=UNLIMITED)
+DEAD_LETTERS: Final = Queue("harebell.dead", dead_letter_exchange=PARKED)
+# Nothing consumes this queue. People read its messages and return them.
+PARKED_DEAD_LETTERS: Final = Queue(PARKED, delivery_limit=UNLIMITED, rejects_when_full=True)
 
 
 def _recent(name: str) -> Queue:
@@ -96,12 +100,7 @@ DEAD_RECENT: Final = _recent("harebell.dead.recent")
 EVENTS_RECENT: Final = _recent("harebell.events.recent")
 
 # The dlq_inspector consumes alerts if it has a webhook. Otherwise the alerts expire.
-ALERT: Final = Queue(
-    "harebell.alerts",
-    ttl_ms=ALERT_TTL_MS,
-    delivery_limit=UNLIMITED,
-    max_length=RECENT_LENGTH,
-)
+ALERT: Final = Queue("harebell.alerts", ttl_ms=ALERT_TTL_MS, max_length=RECENT_LENGTH)
 
 
 # The alternate exchanges in a topology with queues of tenants.
@@ -234,7 +233,7 @@ def dispatcher_control_queue(instance: str) -> str:
 
 
 _DIRECT: Final = (CHANGES, DELAY)
-_TOPIC: Final = (COMMANDS, QUERIES, DUE, WORK, CONTROL, EVENTS, DEAD)
+_TOPIC: Final = (COMMANDS, QUERIES, DUE, WORK, CONTROL, EVENTS, DEAD, PARKED)
 
 SYSTEM: Final = (
     Topology(
@@ -254,6 +253,7 @@ SYSTEM: Final = (
             DISPATCHER,
             DEAD_LETTERS,
             DEAD_RECENT,
+            PARKED_DEAD_LETTERS,
             EVENTS_RECENT,
             ALERT,
         ),
@@ -278,6 +278,7 @@ SYSTEM: Final = (
             *(Binding(EVENTS, f"*.{verb}", ALERT.name) for verb in ALERT_EVENTS),
             Binding(DEAD, "#", DEAD_LETTERS.name),
             Binding(DEAD, "#", DEAD_RECENT.name),
+            Binding(PARKED, "#", PARKED_DEAD_LETTERS.name),
         ),
     )
     + work_topology(DEFAULT_POOL)

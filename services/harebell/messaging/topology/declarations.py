@@ -43,6 +43,7 @@ class Queue:
     delivery_limit: int | None = DELIVERY_LIMIT
     single_active_consumer: bool = False
     max_length: int | None = None
+    rejects_when_full: bool = False  # as a queue with a dead letter exchange does
 
     def arguments(self) -> dict[str, str | int | bool]:
         """Return the `x-` arguments of the declaration."""
@@ -53,6 +54,7 @@ class Queue:
             arguments["x-dead-letter-exchange"] = self.dead_letter_exchange
             # The other strategy loses confirmed messages when a broker is killed.
             arguments["x-dead-letter-strategy"] = "at-least-once"
+        if self.dead_letter_exchange is not None or self.rejects_when_full:
             arguments["x-overflow"] = "reject-publish"
         if self.ttl_ms is not None:
             arguments["x-message-ttl"] = self.ttl_ms

@@ -26,6 +26,7 @@ from harebell.messaging.topology.bus import (
     OTHER_COMMANDS,
     OTHER_QUERIES,
     OUTCOMES,
+    PARKED_DEAD_LETTERS,
     QUERY,
     REPORTS,
     SYSTEM,
@@ -77,9 +78,16 @@ _TENANT_COMMANDS: Final = any_of(
         for each in (tenant_intake_queue, tenant_query_queue, tenant_dlq_queue)
     )
 )
-_INTERNAL: Final = any_of(
-    *(re.escape(each.name) for each in (TICKER, REPORTS, OUTCOMES, BREAKERS, DLQ, DEAD_LETTERS))
+_INTERNAL_QUEUES: Final = (
+    TICKER,
+    REPORTS,
+    OUTCOMES,
+    BREAKERS,
+    DLQ,
+    DEAD_LETTERS,
+    PARKED_DEAD_LETTERS,
 )
+_INTERNAL: Final = any_of(*(re.escape(each.name) for each in _INTERNAL_QUEUES))
 _RECENT: Final = any_of(*(re.escape(each.name) for each in (DEAD_RECENT, EVENTS_RECENT, ALERT)))
 _TICKETS: Final = any_of(
     starting_with(f"{DELAY}."), starting_with(f"{WORK}."), re.escape(DISPATCHER.name)

@@ -17,6 +17,7 @@ from harebell.messaging.topology.bus import (
     EVENTS_RECENT,
     INTAKE,
     OUTCOMES,
+    PARKED_DEAD_LETTERS,
     QUERY,
     REPORTS,
     TICKER,
@@ -141,7 +142,7 @@ def service_users() -> tuple[User, ...]:
         ),
         _service(
             "dlq_inspector",
-            consumes=(DEAD_LETTERS.name, DLQ.name, ALERT.name),
+            consumes=(DEAD_LETTERS.name, DLQ.name, ALERT.name, PARKED_DEAD_LETTERS.name),
             publishes=(*ticket_exchanges, amqp_names.EVENTS, DEFAULT_EXCHANGE),
             consumes_any=(starting_with(ANY_TENANT_DLQ_QUEUE),),
         ),
