@@ -7,6 +7,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from harebell.contract.amqp_names import Lane
+from harebell.contract.target_headers import is_read_by_broker
 from harebell.contract.types import EARLIEST, LATEST, MAX_DURATION, duration_text, truncate_ms
 
 SMALLEST: Final = -(2**63)
@@ -14,7 +15,9 @@ LARGEST: Final = 2**64 - 1
 
 # JSON contains no lone surrogates, and PostgreSQL stores no NUL character.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
-names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)
+names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20).filter(
+    lambda name: not is_read_by_broker(name)
+)
 numbers = st.integers(SMALLEST, LARGEST)
 scalars = (
     st.none() | st.booleans() | numbers | st.floats(allow_nan=False, allow_infinity=False) | texts

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from harebell.contract.message import build_models
 from harebell.dev.plan import ServiceKind, module_command
-from harebell.dev.spawn import UMASK, OsUser, Process, identify, start_process
+from harebell.dev.spawn import UMASK, OsUser, Process, identify, shifted_clock, start_process
 
 MODULES: Final = {module_command(kind): f"harebell.{kind}" for kind in ServiceKind}
 # The interpreter and the loader of libraries read these variables before the first import.
@@ -50,7 +50,8 @@ def start_copy(
 
 def _differs(environment: Mapping[str, str]) -> bool:
     own = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return any(environment.get(name) != own.get(name) for name in READ_AT_THE_START)
+    wanted = shifted_clock() | dict(environment)
+    return any(wanted.get(name) != own.get(name) for name in READ_AT_THE_START)
 
 
 class _ForkServer:

@@ -4,10 +4,13 @@
 tests, RabbitMQ and PostgreSQL agree about the time. The monotonic clock stays as it is.
 """
 
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
+SITE: Final = Path(__file__).parent / "shifted_clock"  # its `sitecustomize` is imported
 TOMORROW: Final = timedelta(days=1)
 
 
@@ -36,7 +39,16 @@ class Moment:
 
     def environment(self) -> dict[str, str]:
         """Return the variables of the command."""
-        return {"TZ": self.zone, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        return {
+            "TZ": self.zone,
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "PYTHONPATH": os.pathsep.join([str(SITE), *_python_path()]),
+        }
+
+
+def _python_path() -> list[str]:
+    path = os.environ.get("PYTHONPATH")
+    return [path] if path else []
 
 
 # The changes of 2028: New York on 12 March and 5 November at 02:00 of its own time, Berlin on

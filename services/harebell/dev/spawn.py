@@ -12,6 +12,8 @@ from typing import TypeAlias, TypedDict
 POLL_INTERVAL = 0.05  # seconds between two checks of an ending process
 UMASK = 0o077  # of every process; its files contain messages, logs and credentials
 KILL_TIMEOUT = 10.0  # seconds until the kernel has removed a killed process
+# The variables of `faketime`. The file of its shared memory may belong to another user.
+CLOCK_VARIABLES = ("LD_PRELOAD", "FAKETIME", "FAKETIME_DONT_FAKE_MONOTONIC")
 
 # The children of this process. A check of an ended child reaps it.
 _children: dict[int, subprocess.Popen[bytes]] = {}
@@ -67,7 +69,7 @@ def start_process(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=dict(environment),
+            env={**environment, **shifted_clock()},
             cwd=directory,
             start_new_session=True,
             umask=UMASK,
@@ -92,13 +94,20 @@ def run(
             input=input_text.encode(),
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=dict(environment),
+            env={**environment, **shifted_clock()},
             cwd="/",
             check=False,
             umask=UMASK,
             **_credentials(user),
         )
     return completed.returncode
+
+
+def shifted_clock() -> dict[str, str]:
+    """Return the variables with which `faketime` shifts the clock of this process, if it does."""
+    if "FAKETIME" not in os.environ:
+        return {}
+    return {name: os.environ[name] for name in CLOCK_VARIABLES if name in os.environ}
 
 
 def identify(pid: int) -> Process | None:

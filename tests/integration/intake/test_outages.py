@@ -54,6 +54,7 @@ async def test_commands_pass_and_queries_wait_when_the_database_is_away(
     assert response["items"] == []
 
 
+@pytest.mark.unshifted
 async def test_query_is_rejected_when_its_statement_takes_too_long(intake: IntakeBus) -> None:
     for number in range(7):
         await insert_run(intake.database, "acme", "daily", NOW - HOUR * number)

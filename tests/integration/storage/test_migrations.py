@@ -45,9 +45,10 @@ _GRANTS = """
 SELECT grantee, table_name, privilege_type FROM information_schema.role_table_grants
 WHERE grantee LIKE 'harebell_%' AND table_name !~ '_([0-9]{8}|past)$'
 """
+# Not their names, because midnight may come between two migrations.
 _PARTITIONS = """
-SELECT inhrelid::regclass::text FROM pg_inherits
-WHERE inhparent IN ('runs'::regclass, 'attempts'::regclass)
+SELECT inhparent::regclass::text, count(*) FROM pg_inherits
+WHERE inhparent IN ('runs'::regclass, 'attempts'::regclass) GROUP BY inhparent
 """
 _VERSION_TABLE = """
 CREATE TABLE IF NOT EXISTS alembic_version
@@ -279,8 +280,8 @@ async def test_service_does_not_wait_for_a_migration_of_200_000_schedules_and_ru
 
     for statement, longest in zip(_WRITES, await asyncio.gather(*writers), strict=True):
         record_property(" ".join(statement.split()[:3]), f"{longest:.3f} s at most")
-    _, _, _, partitions = await schema(bare_url)
-    assert (last_partition,) in partitions
+    async with connected(bare_url) as owner:
+        assert await owner.fetchval("SELECT to_regclass($1) IS NOT NULL", last_partition)
 
 
 async def write(url: str, statement: str, stop: asyncio.Event) -> float:

@@ -24,14 +24,12 @@ from harebell.storage.engine import open_pool
 from harebell.ticker import retention as module
 from harebell.ticker.retention import Retention
 
-TODAY: Final = datetime.now(UTC).date()
-OLD: Final = TODAY - timedelta(days=12)
 IDS: Final = tuple(schedule_ids(3))
 OVERRIDE: Final = '{"target": {"http": {"url": "https://acme.example/?key=secret-text"}}}'
 
 
 def day(days_ago: int) -> Any:
-    return TODAY - timedelta(days=days_ago)
+    return datetime.now(UTC).date() - timedelta(days=days_ago)
 
 
 def start(days_ago: int) -> datetime:
@@ -149,10 +147,11 @@ async def test_open_unresolved_needed_and_recent_runs_stay_in_their_day(
 async def test_partition_goes_after_its_last_run_may_go(
     owner: asyncpg.Connection, pool: asyncpg.Pool
 ) -> None:
-    await insert_history(owner, History(day=OLD, ids=IDS, state="dead"))
+    old = day(12)
+    await insert_history(owner, History(day=old, ids=IDS, state="dead"))
     await insert_dead_letter(owner, start(12), IDS[0])
     await retention(pool).run_pass()
-    assert await runs_by_day(owner) == {OLD: 1}
+    assert await runs_by_day(owner) == {old: 1}
 
     await owner.execute("UPDATE dead_letters SET state = 'discarded'")
     await owner.execute("UPDATE examined_days SET examined_at = now() - interval '1 day'")
@@ -319,6 +318,7 @@ async def test_second_ticker_does_nothing_during_a_pass(
     assert await retention(pool).run_pass()
 
 
+@pytest.mark.unshifted
 async def test_removal_of_a_partition_in_use_is_repeated(
     owner: asyncpg.Connection, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

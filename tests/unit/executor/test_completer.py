@@ -89,7 +89,7 @@ async def test_retries_of_simultaneous_failures_have_different_waits() -> None:
 
     retries: list[datetime] = [run.next_attempt_at for run in ledger.store.tables[RUNS].values()]
     finished = completer.clock.now()
-    waits = {round((at - finished).total_seconds(), 2) for at in retries}
+    waits = {round((at - finished).total_seconds(), 3) for at in retries}
     assert len(waits) > RUNS_TO_RETRY / 3
 
 

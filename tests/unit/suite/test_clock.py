@@ -44,6 +44,7 @@ def test_both_clock_changes_of_each_zone_are_a_minute_away() -> None:
         assert before != after, each.name
 
 
+@pytest.mark.unshifted
 def test_command_sees_the_shifted_clock_and_the_zone_but_the_real_monotonic_clock() -> None:
     moment = next(each for each in MOMENTS if each.name == "29 February")
     show = "import time; print(time.strftime('%F %Z'), time.monotonic())"

@@ -98,6 +98,7 @@ def test_part_that_may_be_empty_needs_no_test(folder: Path) -> None:
     assert report.is_green
 
 
+@pytest.mark.unshifted
 def test_test_is_repeated_with_the_clock_of_its_part(folder: Path) -> None:
     moment = next(each for each in MOMENTS if each.name == "29 February")
 
