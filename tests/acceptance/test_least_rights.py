@@ -33,7 +33,7 @@ MAY_PUBLISH = {
     "harebell_ticker": {"delay", "due", "control", "events", "dead"},
     "harebell_dispatcher": {"delay", "due", "work", "control", "events", "dead"},
     "harebell_executor": {"delay", "due", "events", "dead"},
-    "harebell_dlq_inspector": {"delay", "due", "events", "dead"},
+    "harebell_dlq_inspector": {"commands", "delay", "due", "events", "dead"},
     "harebell_watchdog": set(),  # the user may publish only one event
     "harebell_monitor": set(),
     "harebell_operator": {"commands", "queries"},

@@ -310,7 +310,7 @@ class DeadLetterView(Message):
 
 
 class ReplayView(Message):
-    """One replay of a dead run. `run_state` is the state in which that replay ended."""
+    """One replay of a dead run or command. `run_state` is the state in which that replay ended."""
 
     replay_number: int
     at: Instant

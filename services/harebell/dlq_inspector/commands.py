@@ -7,6 +7,7 @@ import asyncpg
 import structlog
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
+from harebell.contract.amqp_names import COMMANDS
 from harebell.contract.commands import (
     DEAD_LETTER_COMMANDS,
     DeadLetterDiscard,
@@ -33,12 +34,13 @@ from harebell.contract.types import Json
 from harebell.dlq_inspector import metrics
 from harebell.dlq_inspector.edit import edit_dead_letter
 from harebell.dlq_inspector.import_letters import import_dead_letters
+from harebell.dlq_inspector.model.dead_command import DeadCommand
 from harebell.dlq_inspector.model.results import ResultStatus, discard_results, group_results
-from harebell.dlq_inspector.replay import ReplayRequest, Results, start_replays
+from harebell.dlq_inspector.replay import ReplayRequest, Replays, Results, start_replays
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.store import dead_letters, groups
 from harebell.messaging import run_log
-from harebell.messaging.publisher import Publisher
+from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock
@@ -72,7 +74,10 @@ class DeadLetterCommandHandler:
         publisher: Publisher,
         clock: Clock,
         replay_worker: ReplayWorker,
+        login: str | None = None,
     ) -> None:
+        """Create the handler. `login` is that of the publisher, which replayed commands name."""
+        self._login = login
         self._pool = pool
         self._publisher = publisher
         self._clock = clock
@@ -123,13 +128,15 @@ class DeadLetterCommandHandler:
             tenant=commands.tenant, actor=commands.actor, note=command.note, trace=commands.trace
         )
         async with publishing_transaction(self._pool, self._publisher, self._clock) as transaction:
-            results, tickets = await start_replays(transaction.connection, request, command.ids)
-            headers = list(map(TicketHeader.of, tickets))
-            await transaction.publish(headers)
+            replays = await start_replays(transaction.connection, request, command.ids)
+            headers = list(map(TicketHeader.of, replays.tickets))
+            await transaction.publish(
+                headers, [_outgoing(each, self._login) for each in replays.commands]
+            )
             await failpoint.reach("dlq_inspector.before_commit")
-        metrics.REPLAYED_RUNS.inc(list(results.values()).count(ResultStatus.REPLAYED))
+        metrics.REPLAYED_RUNS.inc(_count_replayed_runs(replays))
         run_log.log_staged(headers)
-        return _response(commands, command.note, results)
+        return _response(commands, command.note, replays.results)
 
     async def _discard(
         self, commands: AcceptedCommands, command: DeadLetterDiscard
@@ -195,6 +202,22 @@ def _parse_command(verb: str, body: Json) -> InspectorCommand:
     command = parse(DEAD_LETTER_COMMANDS[verb], body)
     assert isinstance(command, InspectorCommand)  # noqa: S101  # for the type checker
     return command
+
+
+def _outgoing(command: DeadCommand, login: str | None) -> OutgoingMessage:
+    return OutgoingMessage(
+        exchange=COMMANDS,
+        routing_key=command.routing_key,
+        body=command.body,
+        type=command.type,
+        message_id=command.message_id,
+        user_id=login,
+    )
+
+
+def _count_replayed_runs(replays: Replays) -> int:
+    replayed = list(replays.results.values()).count(ResultStatus.REPLAYED)
+    return replayed - len(replays.commands)
 
 
 def _requested_state(command: GroupCommand) -> tuple[GroupState | None, datetime | None]:

@@ -1,4 +1,4 @@
-"""Replays: the next execution of dead runs, at most once for each dead letter."""
+"""Replays: the next execution of dead runs and commands, once for each dead letter."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,11 +8,22 @@ from uuid import UUID
 import asyncpg
 
 from harebell.contract.ticket import Ticket
-from harebell.dlq_inspector.model.results import replay_results
+from harebell.dlq_inspector.model.dead_command import DeadCommand, command_of
+from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
+from harebell.dlq_inspector.model.results import LockedDeadLetter, replay_results
 from harebell.dlq_inspector.store import dead_letters
 from harebell.storage.runs.tickets import rebuild_tickets
 
 Results: TypeAlias = dict[str, str]  # the result for each id of a command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replays:
+    """The result for each dead letter, and the messages to publish before the commit."""
+
+    results: Results
+    tickets: list[Ticket]
+    commands: list[DeadCommand]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +39,8 @@ class ReplayRequest:
 
 async def start_replays(
     connection: asyncpg.Connection, request: ReplayRequest, ids: Iterable[UUID]
-) -> tuple[Results, list[Ticket]]:
-    """Return the result for each dead letter, and the tickets to publish before the commit.
+) -> Replays:
+    """Stage the dead runs, find the dead commands and record both as replayed.
 
     A replayed run that no executor has claimed gets its ticket again.
     The commit of an earlier command may have been too late for the first ticket.
@@ -37,12 +48,31 @@ async def start_replays(
     requested = list(ids)
     locked = await dead_letters.lock_dead_letters(connection, request.tenant, requested)
     replayable = [each for each in locked.values() if each.is_replayable]
+    commands = await _dead_commands(connection, request.tenant, locked.values())
     staged = await dead_letters.stage_replays(
         connection, request.tenant, replayable, pool=request.pool, trace=request.trace
     )
+    replayed = staged | commands.keys()
     await dead_letters.record_replays(
-        connection, request.tenant, staged, actor=request.actor, note=request.note
+        connection, request.tenant, replayed, actor=request.actor, note=request.note
     )
     to_publish = [each for each in locked.values() if each.id in staged or each.is_unstarted]
     runs = [each.run for each in to_publish if each.run is not None]
-    return replay_results(requested, locked, staged), await rebuild_tickets(connection, runs)
+    return Replays(
+        results=replay_results(requested, locked, replayed),
+        tickets=await rebuild_tickets(connection, runs),
+        commands=list(commands.values()),
+    )
+
+
+async def _dead_commands(
+    connection: asyncpg.Connection, tenant: str, locked: Iterable[LockedDeadLetter]
+) -> dict[UUID, DeadCommand]:
+    """Return the commands of the open messages that were commands."""
+    is_message = DeadLetterKind.MESSAGE
+    ids = [each.id for each in locked if each.is_open and each.kind is is_message]
+    if not ids:
+        return {}
+    messages = await dead_letters.find_messages(connection, tenant, ids)
+    commands = {id_: command_of(payload, body) for id_, payload, body in messages}
+    return {id_: command for id_, command in commands.items() if command is not None}

@@ -178,12 +178,12 @@ async def _replay_batch(transaction: PublishingTransaction, job: ReplayJob, step
     connection = transaction.connection
     request = ReplayRequest(tenant=job.tenant, actor=job.actor, note=job.note, pool=job.pool)
     ids = await replay_jobs.take(connection, job, step.count)
-    results, tickets = await start_replays(connection, request, ids)
-    replayed = list(results.values()).count(ResultStatus.REPLAYED)
-    await replay_jobs.record_results(connection, job, results)
-    taken = replace(job, taken=job.taken + len(results), replayed=job.replayed + replayed)
+    replays = await start_replays(connection, request, ids)  # a job has only runs
+    replayed = list(replays.results.values()).count(ResultStatus.REPLAYED)
+    await replay_jobs.record_results(connection, job, replays.results)
+    taken = replace(job, taken=job.taken + len(replays.results), replayed=job.replayed + replayed)
     await replay_jobs.save(connection, taken, step)
     await failpoint.reach("dlq_inspector.replay_taken")
-    await transaction.publish(map(TicketHeader.of, tickets))
+    await transaction.publish(map(TicketHeader.of, replays.tickets))
     await failpoint.reach("dlq_inspector.replay_published")
     return replayed

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import ServiceContext, open_service
+from harebell.client.connection import parse_amqp_urls
 from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.contract.errors import Rejected
@@ -57,7 +58,11 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
         ingester = Ingester(pool=pool, clock=context.clock)
         replay_worker = ReplayWorker(pool=pool, publisher=publisher, clock=context.clock)
         command_handler = DeadLetterCommandHandler(
-            pool=pool, publisher=publisher, clock=context.clock, replay_worker=replay_worker
+            pool=pool,
+            publisher=publisher,
+            clock=context.clock,
+            replay_worker=replay_worker,
+            login=parse_amqp_urls(settings.amqp_url.get_secret_value())[0].user,
         )
         sender_check = SenderCheck(
             publisher=publisher,

@@ -30,6 +30,7 @@ class OutgoingMessage:
     message_id: str
     content_type: str = JSON
     correlation_id: str | None = None
+    user_id: str | None = None  # the login of the publisher, which the broker verifies
     headers: Mapping[str, FieldValue] = field(default_factory=dict)
 
     def to_aio_pika(self) -> aio_pika.Message:
@@ -40,6 +41,7 @@ class OutgoingMessage:
             type=self.type,
             message_id=self.message_id,
             correlation_id=self.correlation_id,
+            user_id=self.user_id,
             app_id=APP_ID,
             headers=dict(self.headers),
         )

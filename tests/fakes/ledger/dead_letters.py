@@ -85,6 +85,12 @@ def insert_dead_letters(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Re
         yield {"id": row["id"], "is_new": is_new, "conflicts": conflicts}
 
 
+@answers(STATEMENTS.reopen_messages)
+def reopen_messages(_: Transaction, *_columns: Sequence[Any]) -> Iterator[Record]:
+    """Reopen nothing, because the simulation replays only runs."""
+    yield from ()
+
+
 def _is_of(row: Record | None, tenant: str) -> bool:
     return row is not None and row["tenant"] == tenant
 

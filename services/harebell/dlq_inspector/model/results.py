@@ -29,7 +29,7 @@ class ResultStatus(StrEnum):
     REPLAYED = "replayed"
     DISCARDED = "discarded"
     ALREADY_REPLAYED = "already_replayed"
-    NOT_REPLAYABLE = "not_replayable"  # a message, not open, or its run is no longer dead
+    NOT_REPLAYABLE = "not_replayable"  # no command or run, not open, or the run is not dead
     EDITED = "edited"  # the id is the id of the copy
     NOT_EDITABLE = "not_editable"  # a message, or not open
     IMPORTED = "imported"
@@ -74,19 +74,19 @@ class LockedDeadLetter:
 
     @property
     def is_replayable(self) -> bool:
-        """Return whether the dead letter allows a replay. The row of the run decides afterwards."""
+        """Return whether the run of the dead letter may be replayed, which its row decides."""
         return self.is_open and self.kind is DeadLetterKind.RUN
 
 
 def replay_results(
-    ids: Iterable[UUID], locked: Mapping[UUID, LockedDeadLetter], staged: frozenset[UUID]
+    ids: Iterable[UUID], locked: Mapping[UUID, LockedDeadLetter], replayed: frozenset[UUID]
 ) -> dict[str, str]:
-    """Return the result for each id. `staged` contains the dead letters whose runs were staged."""
+    """Return the result for each id. `replayed` contains those of runs and commands."""
 
     def status(dead_letter: LockedDeadLetter | None) -> ResultStatus:
         if dead_letter is None:
             return ResultStatus.NOT_FOUND
-        if dead_letter.id in staged:
+        if dead_letter.id in replayed:
             return ResultStatus.REPLAYED
         if dead_letter.state is DeadLetterState.REPLAYED:
             return ResultStatus.ALREADY_REPLAYED

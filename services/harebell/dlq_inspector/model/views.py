@@ -132,7 +132,7 @@ def _decision(
 
 def _replay_view(row: Row, replay: Row) -> ReplayView:
     # a replay that another replay follows has ended in `dead`
-    is_last = replay["replay_number"] == row["run_replay_number"]
+    is_last = row["run_state"] is None or replay["replay_number"] == row["run_replay_number"]
     return ReplayView(
         replay_number=replay["replay_number"],
         at=replay["replayed_at"],

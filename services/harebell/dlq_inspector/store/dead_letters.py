@@ -31,6 +31,8 @@ class DeadLetterStatements:
     lock_schedules: str
     stage_replays: str
     reopen_runs: str
+    reopen_messages: str
+    find_messages: str
     record_replays: str
     discard: str
     insert_edited_copy: str
@@ -143,7 +145,22 @@ WITH replayed AS (
     RETURNING id, replay_number
 )
 INSERT INTO replays (dead_letter_id, replay_number, actor, note, replayed_at)
-SELECT id, replay_number + 1, $3, $4, now() FROM replayed
+SELECT id, coalesce(replay_number, 0) + 1, $3, $4, now() FROM replayed
+ON CONFLICT (dead_letter_id) DO UPDATE SET replay_number = replays.replay_number + 1,
+    actor = excluded.actor, note = excluded.note, replayed_at = excluded.replayed_at
+""",
+    # A replayed command that dies again has the same id. A repeat of its first death is not later.
+    reopen_messages="""
+UPDATE dead_letters AS known SET state = 'open', dead_at = again.dead_at
+FROM unnest($1::text[], $2::uuid[], $3::timestamptz[]) AS again (tenant, id, dead_at)
+WHERE known.tenant = again.tenant AND known.id = again.id AND known.state = 'replayed'
+    AND known.dead_at < again.dead_at
+RETURNING known.id
+""",
+    find_messages="""
+SELECT id, payload::text AS payload, body FROM dead_letters
+WHERE tenant = $1 AND id = ANY($2::uuid[])
+ORDER BY dead_at, id
 """,
     discard="""
 UPDATE dead_letters
@@ -183,7 +200,7 @@ JOIN unnest($2::timestamptz[], $3::uuid[]) AS wanted (scheduled_for, schedule_id
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """The dead letters that were new, and those whose id another tenant has taken."""
+    """The dead letters that were new or reopened, and those whose id another tenant has taken."""
 
     new: list[DeadLetter]
     conflicts: list[DeadLetter]
@@ -201,8 +218,40 @@ async def insert_dead_letters(
     async with connection.transaction():
         rows = await connection.fetch(STATEMENTS.insert_dead_letters, *columns)
         new = [by_id[row["id"]] for row in rows if row["is_new"]]
+        known = [by_id[row["id"]] for row in rows if not row["is_new"]]
+        new += await _reopen_messages(connection, known)
         await groups.record_failures(connection, [(each.fingerprint, each.dead_at) for each in new])
     return Insertion(new, [by_id[row["id"]] for row in rows if row["conflicts"]])
+
+
+async def _reopen_messages(
+    connection: asyncpg.Connection, known: Sequence[DeadLetter]
+) -> list[DeadLetter]:
+    """Open the messages that died again after their replay, and return them."""
+    died = {
+        each.id: each
+        for each in known
+        if each.kind is DeadLetterKind.MESSAGE and not each.is_imported
+    }
+    if not died:
+        return []
+    rows = await connection.fetch(
+        STATEMENTS.reopen_messages,
+        [each.tenant for each in died.values()],
+        list(died),
+        [each.dead_at for each in died.values()],
+    )
+    return [died[row["id"]] for row in rows]
+
+
+async def find_messages(
+    connection: asyncpg.Connection, tenant: str, ids: Iterable[UUID]
+) -> list[tuple[UUID, Mapping[str, Any], bytes]]:
+    """Return the payload and the body of stored messages, in the order of their deaths."""
+    rows = await connection.fetch(STATEMENTS.find_messages, tenant, list(ids))
+    return [
+        (row["id"], decode_trusted(row["payload"].encode()), row["body"] or b"") for row in rows
+    ]
 
 
 def _row(dead_letter: DeadLetter) -> tuple[object, ...]:

@@ -197,15 +197,23 @@ def next_cursor(last: Row, at: str) -> str:
 
 
 def _replay_count(dead_letter: FromClause) -> ColumnElement[int]:
-    """Return the number of replays of the run, from all dead letters of its tenant."""
+    """Return the number of replays of the run or of the command.
+
+    Each dead letter of a run counts, and a command has one.
+    """
     of_run = dead_letters.alias("of_run")
     return (
         select(func.count())
         .select_from(replays.join(of_run, of_run.c.id == replays.c.dead_letter_id))
         .where(
             of_run.c.tenant == dead_letter.c.tenant,
-            of_run.c.schedule_id == dead_letter.c.schedule_id,
-            of_run.c.scheduled_for == dead_letter.c.scheduled_for,
+            or_(
+                of_run.c.id == dead_letter.c.id,
+                and_(
+                    of_run.c.schedule_id == dead_letter.c.schedule_id,
+                    of_run.c.scheduled_for == dead_letter.c.scheduled_for,
+                ),
+            ),
         )
         .scalar_subquery()
     )
@@ -234,16 +242,19 @@ async def dead_letter(
 
 
 async def _replays_of(connection: asyncpg.Connection, row: Row) -> Sequence[Row]:
-    if row["schedule_id"] is None:
-        return []
+    columns = dead_letters.c
+    is_same = (
+        columns.id == row["id"]
+        if row["schedule_id"] is None
+        else and_(
+            columns.schedule_id == row["schedule_id"],
+            columns.scheduled_for == row["scheduled_for"],
+        )
+    )
     statement = (
         select(replays)
-        .join(dead_letters, dead_letters.c.id == replays.c.dead_letter_id)
-        .where(
-            dead_letters.c.tenant == row["tenant"],
-            dead_letters.c.schedule_id == row["schedule_id"],
-            dead_letters.c.scheduled_for == row["scheduled_for"],
-        )
+        .join(dead_letters, columns.id == replays.c.dead_letter_id)
+        .where(columns.tenant == row["tenant"], is_same)
         .order_by(replays.c.replay_number.desc())
         .limit(MAX_REPLAYS)
     )

@@ -143,7 +143,12 @@ def service_users() -> tuple[User, ...]:
         _service(
             "dlq_inspector",
             consumes=(DEAD_LETTERS.name, DLQ.name, ALERT.name, PARKED_DEAD_LETTERS.name),
-            publishes=(*ticket_exchanges, amqp_names.EVENTS, DEFAULT_EXCHANGE),
+            publishes=(
+                *ticket_exchanges,
+                amqp_names.COMMANDS,  # commands that a person replays
+                amqp_names.EVENTS,
+                DEFAULT_EXCHANGE,
+            ),
             consumes_any=(starting_with(ANY_TENANT_DLQ_QUEUE),),
         ),
     )
