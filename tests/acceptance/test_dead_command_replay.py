@@ -53,7 +53,7 @@ async def use_up_deliveries(production: Production) -> None:
 
 
 async def test_dead_command_is_applied_after_its_replay(production: Production) -> None:
-    """The broker verifies the login of the dlq_inspector, which publishes the command again."""
+    """The broker verifies the login of the dlq_inspector, and the change names the sender."""
     production.start(ServiceKind.DLQ_INSPECTOR, ServiceKind.TICKER)
     await send(production)
     await use_up_deliveries(production)
@@ -73,5 +73,7 @@ async def test_dead_command_is_applied_after_its_replay(production: Production) 
         assert not await is_stored()
         response = await acme.replay([str(id_)])
         await until(is_stored, what="the schedule")
+        versions = await acme.versions(key=KEY)
 
+    assert [each.actor for each in versions] == [ACME]
     assert list(response.results.values()) == ["replayed"]

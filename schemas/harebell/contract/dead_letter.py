@@ -50,6 +50,7 @@ class DeadRun(Message):
 class DeadMessage(Message):
     """A message that no service can process. `body` is in base64.
 
+    `user_id` is the login of the publisher, which the broker has verified.
     `raw_properties` is in base64 too, with the flags of the AMQP properties and their list. A
     message whose headers cannot be decoded has it instead of `headers`.
     """
@@ -57,6 +58,7 @@ class DeadMessage(Message):
     queue: str
     tenant: str | None = None  # of a message whose routing key names no tenant
     message_id: str | None = None
+    user_id: str | None = None
     type: str | None = None
     routing_key: str
     reason: str

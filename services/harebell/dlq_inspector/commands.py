@@ -41,6 +41,7 @@ from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.store import dead_letters, groups
 from harebell.messaging import run_log
 from harebell.messaging.publisher import OutgoingMessage, Publisher
+from harebell.messaging.sender_check import SENDER
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock
@@ -212,6 +213,7 @@ def _outgoing(command: DeadCommand, login: str | None) -> OutgoingMessage:
         type=command.type,
         message_id=command.message_id,
         user_id=login,
+        headers={} if command.sender is None else {SENDER: command.sender},
     )
 
 

@@ -91,6 +91,7 @@ def _incoming(delivery: Delivery) -> IncomingDeadLetter:
         type=delivery.message.type,
         routing_key=delivery.routing_key,
         message_id=delivery.message_id,
+        user_id=delivery.message.user_id,
         headers=delivery.message.headers,
     )
 

@@ -21,7 +21,8 @@ FOREIGN_ROUTE: Final = "foreign_route"
 NOT_YOUR_TENANT: Final = "not_your_tenant"
 UNKNOWN_TENANT: Final = "_unknown"  # no tenant can use this name
 DEFAULT_OPERATORS: Final = frozenset({"harebell_operator"})
-# The dlq_inspector publishes the dead commands that their tenant or an operator replays.
+# The dlq_inspector publishes replayed commands. A header has the login that the broker verified
+# when their sender published them.
 REPLAYERS: Final = frozenset({"harebell_dlq_inspector"})
 
 _TENANT: Final[TypeAdapter[str]] = TypeAdapter(Tenant)
@@ -91,7 +92,7 @@ def identify(route: Route, policy: SenderPolicy) -> Sender:
     tenant, verb = parse_routing_key(route.routing_key)
     login = route.user_id or None
     is_operator = login in policy.operators
-    if policy.mode is IdentityMode.ROUTING_KEY or login in REPLAYERS:
+    if policy.mode is IdentityMode.ROUTING_KEY:
         is_operator = is_operator or tenant == OPERATIONS_TENANT
     elif not is_operator:
         _check_login(login, policy, tenant=tenant, verb=verb)

@@ -155,6 +155,7 @@ class Acknowledger:
             queue=delivery.queue,
             tenant=dead.tenant,
             message_id=delivery.message_id,
+            user_id=delivery.message.user_id,
             type=delivery.message.type,
             routing_key=delivery.routing_key,
             reason=dead.reason,

@@ -3,7 +3,7 @@
 pamqp decodes each property of a received message, whether or not a service reads it, and an error
 closes the connection. The broker then delivers the message again, so one such message stops its
 queue. Each delivery also brings the other prefetched messages closer to their delivery limit.
-The patch keeps the properties as bytes: see `received_properties`. Decision 8 gives the condition
+The patch keeps the properties as bytes: see `received_properties`. Decision 96 gives the condition
 for its removal.
 
 pamqp writes a float of 64 bits as one of 32 bits, which changes its value.

@@ -11,6 +11,7 @@ from harebell.contract.json_codec import encode
 from harebell.contract.responses import error_response
 from harebell.domain.reply_queue import INVALID_REPLY_TO, can_refuse_to, check_reply_to
 from harebell.domain.sender import (
+    REPLAYERS,
     Route,
     Sender,
     SenderPolicy,
@@ -28,6 +29,7 @@ from harebell.runtime.clock import Clock
 
 REJECTED: Final = "schedule.rejected"
 DEATHS: Final = "x-death"  # the header of a message that a queue has dead-lettered
+SENDER: Final = "harebell-sender"  # the header with the login of the sender of a replayed command
 DIGEST_LENGTH: Final = 32  # hexadecimal digits
 
 log = structlog.get_logger()
@@ -117,12 +119,16 @@ def record_refusal(delivery: Delivery, error: Rejected) -> None:
 
 
 def route_of(delivery: Delivery) -> Route:
-    """Return the route of a delivery."""
+    """Return the route of a delivery. That of a replayed command has the login of its sender."""
     message = delivery.message
+    user_id = message.user_id
+    if user_id in REPLAYERS:
+        sender = message.headers.get(SENDER)
+        user_id = sender if isinstance(sender, str) else None
     return Route(
         exchange=message.exchange or "",
         routing_key=delivery.routing_key,
-        user_id=message.user_id,
+        user_id=user_id,
         was_dead_lettered=DEATHS in message.headers,
     )
 

@@ -11,6 +11,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from tests.integration.dlq_inspector.environment import NINE, TIMEOUT, DlqEnvironment
 
 from harebell.contract import amqp_names
+from harebell.contract.accepted_commands import AcceptedCommand
 from harebell.contract.dead_letter import DeadMessage
 from harebell.contract.json_codec import encode_all
 from harebell.contract.views import DeadLetterView
@@ -35,6 +36,7 @@ async def add_dead_command(
     dead = DeadMessage(
         queue=queue,
         message_id="m-1",
+        user_id="acme_ci",
         type=amqp_names.message_type("schedule.put"),
         routing_key="acme.schedule.put",
         reason="delivery_limit",
@@ -75,6 +77,7 @@ async def test_dead_command_is_published_again_with_its_id(dlq: DlqEnvironment, 
     assert (command.exchange, command.routing_key) == ("harebell.commands", "acme.schedule.put")
     assert command.type == "harebell.schedule.put.v1"
     assert command.user_id is not None
+    assert command.headers["harebell-sender"] == "acme_ci"
     detail = await dlq.acme.dead_letter(dead.id)
     assert [each.actor for each in detail.replay_history] == ["ann"]
 
@@ -92,6 +95,21 @@ async def test_command_that_dies_again_opens_its_dead_letter_again(dlq: DlqEnvir
     assert (repeated.id, repeated.state) == (dead.id, "replayed")
     assert (reopened.id, reopened.dead_at) == (dead.id, later)
     assert await replay(dlq, dead.id) == ["replayed"]
+
+
+async def test_imported_command_names_no_sender(dlq: DlqEnvironment) -> None:
+    """A tenant may write the login of an operator into an import."""
+    dead = await add_dead_command(dlq)
+    exported = await dlq.acme.dead_letter(dead.id)
+    assert exported.payload["user_id"] == "acme_ci"
+    await dlq.database.execute("DELETE FROM dead_letters")
+    forged = exported.payload | {"user_id": "harebell_operator"}
+    export = {"kind": "message", "payload": forged, "body": exported.body}
+    await dlq.send_items("dlq.import", AcceptedCommand(index=0, body={"dead_letters": [export]}))
+    [imported] = await dlq.next_results()
+
+    assert await replay(dlq, imported) == ["replayed"]
+    assert "harebell-sender" not in (await next_command(dlq)).headers
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,21 @@ def test_body_of_a_user_does_not_name_the_tenant() -> None:
     assert dead_letter.tenant == "acme"
 
 
+def test_returned_dead_letter_keeps_its_queue_and_its_tenant() -> None:
+    """The broker adds the death in the queue of dead letters before that in the intake queue."""
+    died = {
+        "x-death": [
+            {"queue": "harebell.dead", "reason": "rejected"},
+            {"queue": "harebell.intake", "reason": "delivery_limit"},
+        ]
+    }
+
+    [dead_letter] = dead_letters_of(incoming(b"{}", None, died, "acme.schedule.put"), NOW)
+
+    assert (dead_letter.tenant, dead_letter.reason) == ("acme", "delivery_limit")
+    assert dead_letter.payload["queue"] == "harebell.intake"
+
+
 @pytest.mark.requirement("P4")
 def test_ticket_of_another_tenant_is_in_no_part_of_a_batch() -> None:
     died = {"x-death": [{"queue": WORK, "reason": "delivery_limit"}]}

@@ -34,16 +34,6 @@ def test_login_of_the_tenant_or_of_an_operator_is_the_sender(login: str) -> None
     assert sender.is_operator is (login == "harebell_operator")
 
 
-@pytest.mark.parametrize(
-    ("key", "is_operator"), [("acme.schedule.put", False), ("harebell.breaker.open", True)]
-)
-def test_replayed_command_has_the_rights_of_its_tenant(key: str, *, is_operator: bool) -> None:
-    sender = identify(route(key, "harebell_dlq_inspector"), VERIFIED)
-
-    assert sender.tenant == key.partition(".")[0]
-    assert sender.is_operator is is_operator
-
-
 @pytest.mark.requirement("P1", "P2")
 @pytest.mark.parametrize(
     ("key", "user_id"),

@@ -18,9 +18,11 @@ from harebell.messaging import metrics
 from harebell.messaging.acknowledge import Delivery
 from harebell.messaging.event_publisher import OutgoingEvent
 from harebell.messaging.rejection_events import RejectionEvents
-from harebell.messaging.sender_check import REJECTED, SenderCheck, is_foreign
+from harebell.messaging.sender_check import REJECTED, SENDER, SenderCheck, is_foreign
 
 DIRECT = "amq.rabbitmq.reply-to.token"
+
+REPLAYER = "harebell_dlq_inspector"
 
 
 def delivery(**properties: Any) -> Delivery:
@@ -59,6 +61,35 @@ def test_verified_login_of_the_tenant_is_admitted() -> None:
     sender = check(FakePublisher()).sender_of(delivery(reply_to="acme.answers"), COMMANDS)
 
     assert sender == Sender(login="acme", tenant="acme", is_operator=False)
+
+
+@pytest.mark.requirement("P1", "P10")
+@pytest.mark.parametrize("login", ["acme", "harebell_operator"])
+def test_replayed_command_has_the_sender_of_the_dead_one(login: str) -> None:
+    replayed = delivery(user_id=REPLAYER, headers={SENDER: login})
+
+    sender = check(FakePublisher()).sender_of(replayed, COMMANDS)
+
+    assert sender == Sender(login=login, tenant="acme", is_operator=login == "harebell_operator")
+
+
+@pytest.mark.requirement("P1", "P10")
+@pytest.mark.parametrize(
+    ("login", "headers"),
+    [
+        (REPLAYER, {}),
+        (REPLAYER, {SENDER: "umbrella"}),  # planted in the dead letters of acme
+        (REPLAYER, {SENDER: REPLAYER}),
+        (REPLAYER, {SENDER: ["acme"]}),
+        ("umbrella", {SENDER: "acme"}),
+        (None, {SENDER: "acme"}),
+    ],
+)
+def test_replay_proves_no_other_sender(login: str | None, headers: dict[str, Any]) -> None:
+    with pytest.raises(Rejected) as refused:
+        check(FakePublisher()).sender_of(delivery(user_id=login, headers=headers), COMMANDS)
+
+    assert refused.value.code == "not_your_tenant"
 
 
 @pytest.mark.requirement("P1")

@@ -12,8 +12,12 @@ _REDACTED: Final = REDACTED.encode()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadCommand:
-    """A command as its sender published it. Intake applies one with a known id only once."""
+    """A command as its sender published it. `sender` is the login that the broker verified.
 
+    Harebell applies a command with the id of an applied one only once.
+    """
+
+    sender: str | None
     routing_key: str
     body: bytes
     type: str
@@ -31,6 +35,7 @@ def command_of(payload: Mapping[str, Any], body: bytes) -> DeadCommand | None:
     if not is_command or payload.get("size") != len(body) or _REDACTED in body:
         return None
     return DeadCommand(
+        sender=payload.get("user_id"),
         routing_key=str(payload["routing_key"]),
         body=body,
         type=payload.get("type") or "",

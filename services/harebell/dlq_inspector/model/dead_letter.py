@@ -63,6 +63,7 @@ class IncomingDeadLetter:
     type: str | None
     routing_key: str
     message_id: str | None
+    user_id: str | None = None
     headers: Mapping[str, Any]
 
 
@@ -167,10 +168,12 @@ def raw_dead_letter(
 def _raw_message(
     incoming: IncomingDeadLetter, now: datetime, *, error: InvalidInput | None = None
 ) -> DeadMessage:
-    death = parse_x_death(incoming.headers)
+    # A returned message was parked by its queue, which is not where it died.
+    death = parse_x_death(incoming.headers, except_in=DEAD_LETTERS.name)
     return DeadMessage(
         queue=death.queue if death else DEAD_LETTERS.name,
         message_id=incoming.message_id,
+        user_id=incoming.user_id,
         type=incoming.type,
         routing_key=incoming.routing_key,
         reason=death.reason if death else UNREADABLE,
@@ -181,12 +184,17 @@ def _raw_message(
     )
 
 
-def parse_x_death(headers: Mapping[str, Any]) -> XDeath | None:
-    """Return the last death of the message, or None if the headers contain no valid death."""
+def parse_x_death(headers: Mapping[str, Any], *, except_in: str | None = None) -> XDeath | None:
+    """Return the last death of the message in another queue than `except_in`.
+
+    Return None if the headers contain no valid death.
+    """
     deaths = headers.get("x-death")
-    if not isinstance(deaths, list) or not deaths or not isinstance(deaths[0], Mapping):
+    if not isinstance(deaths, list) or not all(isinstance(each, Mapping) for each in deaths):
         return None
-    last = deaths[0]  # the broker writes the latest death first
+    # the broker writes the latest death first
+    empty: Mapping[str, Any] = {}
+    last = next((each for each in deaths if each.get("queue") != except_in), empty)
     queue, reason, at = last.get("queue"), last.get("reason"), last.get("time")
     if not isinstance(queue, str) or not isinstance(reason, str):
         return None
@@ -219,7 +227,8 @@ def _parse_export(exported: ExportedDeadLetter) -> DeadLetter:
         decoded = base64.b64decode(body, validate=True)
     except binascii.Error:
         raise InvalidInput("The body must be valid base64.", field="body") from None
-    dead = parse(DeadMessage, {**payload, "body": body})
+    # The broker has verified no login of an import, which its tenant may have written by hand.
+    dead = parse(DeadMessage, {**payload, "body": body, "user_id": None})
     parts = _of_dead_message(dead, decoded)
     if len(parts) > 1:
         raise InvalidInput("The body must contain the tickets of one tenant.", field="body")
