@@ -6,7 +6,7 @@ Client libraries encode and check the properties. The broker passes on more than
 import asyncio
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -63,6 +63,8 @@ class Wire:
             yield wire
         finally:
             writer.close()
+            with suppress(ConnectionError):  # the broker may have ended the connection
+                await writer.wait_closed()
 
     async def publish(
         self, exchange: str, routing_key: bytes, properties: bytes, body: bytes

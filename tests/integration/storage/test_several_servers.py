@@ -23,17 +23,21 @@ TIMEOUT = 2.0  # seconds for one server, on a busy machine
 async def silent_server() -> AsyncIterator[int]:
     """Yield the port of a server that accepts connections and never answers."""
     hold = asyncio.Event()
+    handlers: list[asyncio.Task[None] | None] = []
 
     async def wait(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.append(asyncio.current_task())
         await hold.wait()
         writer.close()
+        await writer.wait_closed()
 
     server = await asyncio.start_server(wait, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
-        hold.set()
         server.close()
+        hold.set()
+        await asyncio.gather(*filter(None, handlers), return_exceptions=True)
 
 
 def with_first(url: str, port: int, query: str = "") -> str:
