@@ -1,10 +1,12 @@
 """The field `target`: the call of a run, as one kind that is identified by its key."""
 
 import base64
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, assert_never
+from urllib.parse import unquote
 
 import orjson
 from pydantic import (
@@ -14,7 +16,6 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     StringConstraints,
     Tag,
-    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -28,9 +29,7 @@ from harebell.contract.message import (
     invalid,
     quoted,
 )
-from harebell.contract.secret import (
-    SecretRef,
-)
+from harebell.contract.secret import SecretRef
 from harebell.contract.target_headers import (
     AmqpHeader,
     HeaderName,
@@ -93,6 +92,27 @@ class UserInfo(StrictMessage):
             reason = "The user must not contain a colon, which ends the user in a header."
             raise invalid("invalid_userinfo", reason)
         return user
+
+
+def userinfo_of(url: str) -> str | None:
+    """Return the part of the URL before the at sign of its host, or None."""
+    authority = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]
+    userinfo, at, _ = authority.rpartition("@")
+    return userinfo if at else None
+
+
+def _check_userinfo(userinfo: str) -> None:
+    """Raise an error if the user or the password could not be sent as UTF-8."""
+    user, _, password = userinfo.partition(":")
+    try:
+        name = unquote(user, errors="strict")
+        unquote(password, errors="strict")
+    except UnicodeDecodeError:
+        reason = "The user and the password in the URL must be escaped as UTF-8."
+        raise invalid("invalid_userinfo", reason) from None
+    if ":" in name:
+        reason = "The user in the URL must not contain a colon, which ends the user in a header."
+        raise invalid("invalid_userinfo", reason)
 
 
 class Payload(StrictMessage):
@@ -210,19 +230,18 @@ class HttpCall(DelegableCall):
                 raise _reserved_header(name)
         return headers
 
-    @field_validator("userinfo")
-    @classmethod
-    def _check_userinfo(cls, userinfo: UserInfo | None, info: ValidationInfo) -> UserInfo | None:
-        if userinfo is None:
-            return None
-        names = map(str.lower, info.data.get("headers", ()))
-        authority = str(info.data.get("url", "")).partition("://")[2].partition("/")[0]
-        if "authorization" in names or "@" in authority:
+    @model_validator(mode="after")
+    def _check_credentials(self) -> "HttpCall":
+        in_url = userinfo_of(self.url)
+        in_header = "authorization" in map(str.lower, self.headers)
+        if (in_url is not None) + in_header + (self.userinfo is not None) > 1:
             reason = (
                 "The call must have one of userinfo, an Authorization header and a user in url."
             )
             raise invalid("invalid_userinfo", reason)
-        return userinfo
+        if in_url is not None:
+            _check_userinfo(in_url)
+        return self
 
 
 class AmqpMessage(DelegableCall):

@@ -35,6 +35,7 @@ _RESERVED_PREFIXES: Final = ("harebell-", "webhook-")
 _OF_HTTP: Final = {
     "connection",
     "content-length",
+    "expect",  # the client would wait for a response before it sends the body
     "host",
     "keep-alive",
     "proxy-authenticate",

@@ -32,6 +32,7 @@ MEANINGS: Final = {
     "invalid_cron": "The cron expression is invalid. The error contains the position.",
     "invalid_request": "The request of the target cannot be written as HTTP.",
     "lease_expired": "The executor of the attempt stopped, and its lease expired.",
+    "redirect_loses_body": "The body of the request would not arrive after the redirect.",
     "retry_later": "The task requested a later attempt.",
     "target_error": "The executor failed while it called the target.",
     "task_failed": "The task raised an error.",

@@ -185,9 +185,12 @@ def test_error_does_not_quote_a_literal_secret(call: dict[str, Any]) -> None:
     [
         {"userinfo": {"user": "a"}, "headers": {"authorization": "b"}},
         {"userinfo": {"user": "a"}, "url": "https://c:d@shop.example/"},
+        {"headers": {"Authorization": "b"}, "url": "https://c@shop.example/"},
+        {"url": "https://c%3Ad:e@shop.example/"},
+        {"url": "https://c:%E9@shop.example?to=/"},
     ],
 )
-def test_userinfo_is_the_only_authentication(call: dict[str, Any]) -> None:
+def test_request_has_at_most_one_user_which_utf_8_can_express(call: dict[str, Any]) -> None:
     accepted = {"when": {"now": True}, "target": {"http": {"url": URL, "userinfo": {"user": "a"}}}}
     assert parse(Definition, accepted).to_json()["target"] == accepted["target"]
 

@@ -146,9 +146,9 @@ async def test_each_request_of_a_redirect_is_a_span_whose_context_the_server_rec
             {"url": str(server.make_url("/moved")), "method": "POST", "follow_redirects": True}
         )
         with recorded_spans() as spans:
-            await targets.call(call, of_run)
+            await targets.call(call, of_run, 5)
             unsampled = of_run._replace(trace=TraceContext(UNSAMPLED))
-            await targets.call(call, unsampled)
+            await targets.call(call, unsampled, 5)
 
     first, second = spans.all
     assert received[:2] == [f"00-{TRACE}-{ids(each)[1]}-01" for each in (first, second)]

@@ -10,6 +10,7 @@
 * client_spans    the spans of HTTP requests and AMQP messages
 * http_request    rules for the request and its redirects
 * http_response   rules for the response and for failed connections
+* status_line     the status of a response whose rest is invalid
 * amqp            the AMQP target
 * task            the task target
 """

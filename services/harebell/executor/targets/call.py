@@ -62,7 +62,8 @@ async def call_target(
     except (SecretMissing, SigningKeyInvalid) as error:
         return Failure(error.code, excerpt(error.reason))
     try:
-        async with asyncio.timeout(seconds):
+        # The HTTP client applies the timeout itself, because a status line may have arrived.
+        async with asyncio.timeout(None if isinstance(target, HttpTarget) else seconds):
             outcome = await _call(targets, resolved, attempt, seconds=seconds)
     except TimeoutError:
         return Failure(TIMEOUT, f"The attempt did not end within {seconds:g} s.")
@@ -90,7 +91,7 @@ def _call(
 ) -> Coroutine[Any, Any, TargetOutcome]:
     match target:
         case HttpTarget():
-            return targets.http.call(target.http, attempt)
+            return targets.http.call(target.http, attempt, seconds)
         case AmqpTarget():
             return targets.amqp.call(target.amqp, attempt, seconds)
         case TaskTarget():

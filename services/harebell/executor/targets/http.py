@@ -6,6 +6,7 @@ import socket
 import ssl
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Final, Self
@@ -22,14 +23,12 @@ from aiohttp import (
     ClientTimeout,
     DummyCookieJar,
     ServerDisconnectedError,
-    TCPConnector,
     ThreadedResolver,
 )
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from harebell.contract.errors import NotAllowed, PrivateAddress, Rejected, SecretMissing
 from harebell.contract.target import HttpCall
-from harebell.contract.trace import TraceContext
 from harebell.domain.retry import Failure
 from harebell.domain.target_check import check_address, check_request_url
 from harebell.domain.tenant_policy import PolicySource, TenantPolicy
@@ -42,15 +41,22 @@ from harebell.executor.targets.attempt import (
     excerpt,
 )
 from harebell.executor.targets.client_spans import describe_response, start_request
-from harebell.executor.targets.http_request import HttpRequest, redirect_of, request_of
+from harebell.executor.targets.http_request import (
+    HttpRequest,
+    RedirectLosesBody,
+    redirect_of,
+    request_of,
+)
 from harebell.executor.targets.http_response import failure_of, outcome_of
 from harebell.executor.targets.policy_guard import refused
+from harebell.executor.targets.status_line import SEEN, SeenResponse, StatusLineConnector
 from harebell.executor.targets.tenant_tls import TlsContexts
 from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.spans import ActiveSpan
 
 MAX_CONNECTIONS: Final = 128
 MAX_REDIRECTS: Final = 5
+MAX_HEADER_BYTES: Final = 64 * 1024  # of each header of a response, and of its status line
 MAX_BODY_BYTES: Final = 64 * 1024  # of a response; then the connection is closed
 DNS_CACHE_SECONDS: Final = 10  # for which the checked addresses of a name are used again
 NO_TIMEOUT: Final = ClientTimeout(total=None)  # `call_target` applies the timeout of the attempt
@@ -90,7 +96,7 @@ class HttpTargets:
         resolver = self._resolver or ThreadedResolver()
         is_direct = self._proxy is None
         self._session = ClientSession(
-            connector=TCPConnector(
+            connector=StatusLineConnector(
                 resolver=CheckedResolver(resolver, self._egress) if is_direct else resolver,
                 socket_factory=_open_checked_socket if is_direct else None,
                 limit=self._connections,
@@ -103,6 +109,8 @@ class HttpTargets:
             middlewares=(_prevent_resend,),
             timeout=NO_TIMEOUT,
             trust_env=False,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
         )
         return self
 
@@ -114,47 +122,58 @@ class HttpTargets:
     ) -> None:
         await self._session.close()
 
-    async def call(self, call: HttpCall, attempt: AttemptContext) -> TargetOutcome:
-        """Send the request and return the outcome of its response or of its error."""
+    async def call(self, call: HttpCall, attempt: AttemptContext, seconds: float) -> TargetOutcome:
+        """Send the request and return the outcome of its response or of its error.
+
+        The status line decides. After one, neither an invalid rest of the response nor its end nor
+        the timeout makes another call of a target that has done the work.
+        Raise `TimeoutError` without a status line after `seconds`.
+        """
         tenant = attempt.ticket.run_spec.tenant
         check = AddressCheck(self._policies.current.of(tenant), self._egress)
         token = _ADDRESS_CHECK.set(check if check.policy.restricts_http else None)
+        seen = SeenResponse()
+        seen_token = SEEN.set(seen)
         try:
             tls = check.policy.tls
-            return await self._exchange(
-                request_of(call, attempt),
-                check.policy,
-                trace=attempt.trace,
-                follow=call.follow_redirects,
-                context=None if tls is None else self._tls.of(tenant, tls),
-            )
+            async with asyncio.timeout(seconds):
+                return await self._exchange(
+                    request_of(call, attempt),
+                    check.policy,
+                    attempt,
+                    follow=call.follow_redirects,
+                    context=None if tls is None else self._tls.of(tenant, tls),
+                )
+        except (TimeoutError, ConnectionLost, ClientError) as error:
+            return _outcome_of_error(error, seen, check)
+        except RedirectLosesBody as error:
+            return Failure("redirect_loses_body", excerpt(str(error)), retryable=False)
         except SecretMissing as error:
             return Failure(error.code, excerpt(error.reason))
         except Rejected as error:
             return refused(naming_url(error))
-        except ConnectionLost as error:
-            return Failure("connection_lost", excerpt(str(error)))
-        except ClientError as error:
-            return failure_of(error) if check.error is None else refused(naming_url(check.error))
         except ValueError as error:  # aiohttp cannot write the request
             return Failure("invalid_request", error_text(error), retryable=False)
         finally:
+            SEEN.reset(seen_token)
             _ADDRESS_CHECK.reset(token)
 
     async def _exchange(
         self,
         request: HttpRequest,
         policy: TenantPolicy,
+        attempt: AttemptContext,
         *,
-        trace: TraceContext | None,
         follow: bool,
         context: ssl.SSLContext | None,
     ) -> TargetOutcome:
         for redirects in range(1 + MAX_REDIRECTS):
             check_request_url(request.url, policy, self._egress)
-            span = start_request(request, trace, redirects)
+            span = start_request(request, attempt.trace, redirects)
             try:
-                result = await self._send(request, span, follow=follow, context=context)
+                result = await self._send(
+                    request, span, started_at=attempt.started_at, follow=follow, context=context
+                )
             except BaseException as error:
                 if span is not None:
                     span.fail(type(error).__name__)
@@ -173,6 +192,7 @@ class HttpTargets:
         request: HttpRequest,
         span: ActiveSpan | None,
         *,
+        started_at: datetime,
         follow: bool,
         context: ssl.SSLContext | None,
     ) -> TargetOutcome | HttpRequest:
@@ -191,11 +211,11 @@ class HttpTargets:
         ) as response:
             if span is not None:
                 describe_response(span, response.status)
-            location = response.headers.get("Location") if follow else None
-            next_request = redirect_of(request, response.status, location)
-            if next_request is not None:
-                return next_request
-            return outcome_of(response.status, response.headers, await _body_excerpt(response))
+            location = response.headers.get("Location")
+            if follow and (redirected := redirect_of(request, response.status, location)):
+                return redirected
+            body = await _body_excerpt(response)
+            return outcome_of(response.status, response.headers, body, now=started_at)
 
 
 @dataclass(slots=True)
@@ -229,6 +249,19 @@ def _open_checked_socket(info: AddrInfoType) -> socket.socket:
     if check is not None:
         check.check(str(address[0]), int(address[1]))
     return socket.socket(family, kind, protocol)
+
+
+def _outcome_of_error(
+    error: TimeoutError | ConnectionLost | ClientError, seen: SeenResponse, check: AddressCheck
+) -> TargetOutcome:
+    """Return the outcome of the status line, or else of the error. Raise a `TimeoutError`."""
+    if seen.status is not None:
+        return outcome_of(seen.status, {}, None)
+    if isinstance(error, ConnectionLost):
+        return Failure("connection_lost", excerpt(str(error)))
+    if isinstance(error, ClientError):
+        return failure_of(error) if check.error is None else refused(naming_url(check.error))
+    raise error
 
 
 def naming_url(error: Rejected) -> Rejected:

@@ -4,12 +4,11 @@ The resolved call exists only during the attempt. No message, row or log contain
 outcome of the attempt passes the mask, which replaces each secret that a target has sent back.
 """
 
-import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar, assert_never
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import orjson
 
@@ -25,11 +24,13 @@ from harebell.contract.target import (
     TaskCall,
     TaskTarget,
     UserInfo,
+    userinfo_of,
 )
 from harebell.contract.target_headers import RunRef
 from harebell.domain.retry import Failure
 from harebell.domain.webhook_signature import HMAC_PREFIX, PRIVATE_PREFIX
 from harebell.executor.targets.attempt import MAX_EXCERPT, Success, TargetOutcome, excerpt
+from harebell.executor.targets.http_request import basic
 from harebell.runtime.secret_files import INVALID, SecretFiles
 
 AUTHORIZATION: Final = "Authorization"
@@ -164,9 +165,9 @@ class SecretResolver:
         if ":" in user:
             reason = "The secret that names a user must not contain a colon."
             raise SecretMissing(reason, code=INVALID)
-        token = base64.b64encode(f"{user}:{password}".encode()).decode()
-        masked.add(token)
-        return f"Basic {token}"
+        header = basic(user, password)
+        masked.add(header.removeprefix("Basic "))
+        return header
 
     def _part(self, part: str | SecretRef, tenant: str, masked: Masked) -> str:
         if isinstance(part, SecretRef):
@@ -219,14 +220,11 @@ def _unusable(name: str) -> SecretMissing:
 
 
 def _mask_userinfo_of_url(call: HttpCall, masked: Masked) -> None:
-    authority = call.url.partition("://")[2]
-    for end in "/?#":
-        authority = authority.partition(end)[0]
-    userinfo, at, _ = authority.rpartition("@")
-    if at:
-        _mask_literal(userinfo, masked)
-        _mask_literal(userinfo.partition(":")[2], masked)
-        _mask_literal(base64.b64encode(userinfo.encode()).decode(), masked)
+    if (userinfo := userinfo_of(call.url)) is not None:
+        user, _, password = userinfo.partition(":")
+        sent = (unquote(user), unquote(password))
+        for secret in (userinfo, password, ":".join(sent).removesuffix(":"), sent[1], basic(*sent)):
+            _mask_literal(secret, masked)
 
 
 def _mask_literal(value: str, masked: Masked) -> None:

@@ -15,6 +15,7 @@ from multidict import CIMultiDict
 from harebell.domain.tenant_policy import TenantPolicies
 
 UNRESTRICTED = TenantPolicies.unrestricted()
+SECONDS = 10.0  # of an attempt
 LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
 Conversation: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Respond: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]

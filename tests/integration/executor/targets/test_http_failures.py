@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.integration.executor.targets.servers import (
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall, HttpTarget
 from harebell.domain.retry import Failure
+from harebell.domain.tenant_policy import TenantPolicies
 from harebell.domain.url_policy import Egress
 from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import Delegated, Success, TargetOutcome
@@ -84,22 +86,38 @@ async def test_outcome_is_a_timeout_when_the_server_does_not_respond(
     assert SHORT <= monotonic() - started < 2
 
 
-async def test_outcome_is_a_timeout_when_the_body_is_slow(
-    http: HttpTargets, raw_server: RawServer
-) -> None:
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
-    raw_server.conversation = sends(head, *[b"x"] * 1000, pause=0.02)
-
-    assert code_of(await call(http, raw_server.url, SHORT)) == "timeout"
-
-
 @pytest.mark.requirement("S84")
-async def test_outcome_is_a_timeout_when_the_headers_are_slow(
-    http: HttpTargets, raw_server: RawServer
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [bytes([each]) for each in b"HTTP/1.1 200 OK"],
+        [b"HTTP/1.1 103 Early Hints\r\n", *[b"A: b\r\n"] * 1000],
+    ],
+    ids=["status line", "interim response"],
+)
+async def test_outcome_is_a_timeout_when_no_status_line_arrives(
+    http: HttpTargets, raw_server: RawServer, parts: list[bytes]
 ) -> None:
-    raw_server.conversation = sends(b"HTTP/1.1 200 OK\r\n", *[b"A: b\r\n"] * 1000, pause=0.02)
+    raw_server.conversation = sends(*parts, pause=0.05)
 
     assert code_of(await call(http, raw_server.url, SHORT)) == "timeout"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [b"HTTP/1.1 200 OK\r\n", *[b"A: b\r\n"] * 1000],
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", *[b"x"] * 1000],
+    ],
+    ids=["headers", "body"],
+)
+async def test_status_line_decides_when_the_rest_is_slow(
+    http: HttpTargets, raw_server: RawServer, parts: list[bytes]
+) -> None:
+    raw_server.conversation = sends(*parts, pause=0.02)
+
+    assert await call(http, raw_server.url, SHORT) == Success(200)
+    assert raw_server.calls == 1
 
 
 async def test_failed_response_has_no_excerpt_when_its_body_is_slow(
@@ -113,11 +131,83 @@ async def test_failed_response_has_no_excerpt_when_its_body_is_slow(
     )
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+OK = b"HTTP/1.1 200 OK\r\n"
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\n"
+LARGE = b"Content-Security-Policy: " + b"a" * 9_000 + b"\r\n"
+
+
 @pytest.mark.parametrize(
-    "response",
-    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", b"HTTP/1.1 200 OK\r\nContent-"],
+    ("response", "status"),
+    [
+        (OK + LARGE + b"Content-Length: 0\r\n\r\n", 200),
+        (OK + b"A: " + b"a" * 70_000 + b"\r\nContent-Length: 0\r\n\r\n", 200),
+        (OK + b"A: b\r\n" * 20_000 + b"Content-Length: 0\r\n\r\n", 200),
+        (b"HTTP/1.1 200 " + b"O" * 70_000 + b"\r\n\r\n", 200),
+        (b"HTTP/1.1 200\r\n\r\n", 200),
+        (b"HTTP/1.0 201 Created\r\n\r\nbody", 201),
+        (NO_CONTENT + b"\r\nbody", 204),
+        (NO_CONTENT + b"Content-Length: 4\r\n\r\nbody", 204),
+        (OK + b"Content-Length: 2\r\n\r\nbody", 200),
+        (OK + b"Content-Length: 2\r\n\r\nOKHTTP/1.1 500 No\r\n\r\n", 200),
+        (OK + b"Content-Length: 9\r\n\r\nx", 200),
+        (OK + b"Content-Length: 9\r\nContent-Length: 8\r\n\r\nx", 200),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 200),
+        (OK + b"a header without a colon\r\n\r\n", 200),
+        (OK + b"A\x00: b\r\n\r\n", 200),
+        (OK + b"Content-", 200),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + OK + b"no header\r\n\r\n", 200),
+    ],
 )
+async def test_success_needs_only_the_status_line(
+    http: HttpTargets, raw_server: RawServer, response: bytes, status: int
+) -> None:
+    raw_server.conversation = sends(response)
+
+    outcome = await call(http, raw_server.url)
+
+    assert isinstance(outcome, Success)
+    assert outcome.status == status
+    assert raw_server.calls == 1
+
+
+@pytest.mark.parametrize(("status", "retryable"), [(404, False), (503, True), (302, False)])
+async def test_failure_needs_only_the_status_line(
+    http: HttpTargets, raw_server: RawServer, status: int, *, retryable: bool
+) -> None:
+    raw_server.conversation = sends(f"HTTP/1.1 {status} No\r\nno header\r\n\r\n".encode())
+
+    assert await call(http, raw_server.url) == Failure(
+        f"http_{status}", f"HTTP {status}", retryable=retryable, http_status=status
+    )
+
+
+async def test_wait_of_a_failure_with_large_headers_is_kept(
+    http: HttpTargets, raw_server: RawServer
+) -> None:
+    head = b"HTTP/1.1 503 No\r\nRetry-After: 7\r\n" + LARGE + b"Content-Length: 0\r\n\r\n"
+    raw_server.conversation = sends(head)
+
+    outcome = await call(http, raw_server.url)
+
+    assert isinstance(outcome, Failure)
+    assert outcome.retry_after == timedelta(seconds=7)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 Connection established\r\n\r\n", b""])
+async def test_status_of_a_proxy_is_not_the_status_of_the_target(
+    raw_server: RawServer, answer: bytes
+) -> None:
+    raw_server.conversation = sends(answer, b"no TLS")
+    policies = TenantPolicies.unrestricted()
+    async with HttpTargets(Egress(LOOPBACK), policies, proxy=raw_server.url) as http:
+        outcome = await call(http, "https://a.example/")
+
+    assert isinstance(outcome, Failure)
+    assert outcome.retryable
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+@pytest.mark.parametrize("response", [b"", b"HTTP/1.1 2"])
 async def test_attempt_makes_one_call_when_the_connection_is_lost(
     http: HttpTargets, raw_server: RawServer, method: str, response: bytes
 ) -> None:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.fakes.attempts import attempt
-from tests.integration.executor.targets.servers import LOOPBACK
+from tests.integration.executor.targets.servers import LOOPBACK, SECONDS
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall
@@ -135,7 +135,9 @@ async def call(server: TlsServer, *fields: str) -> TargetOutcome:
     policies = TenantPolicies.parse({"tenants": {"default": {"tls": tls} if tls else {}}})
     contexts = TlsContexts(SecretFiles(server.secrets))
     async with HttpTargets(Egress(LOOPBACK), policies, tls=contexts) as http:
-        return await http.call(parse(HttpCall, {"url": server.url, "method": "GET"}), attempt())
+        return await http.call(
+            parse(HttpCall, {"url": server.url, "method": "GET"}), attempt(), SECONDS
+        )
 
 
 async def test_call_succeeds_with_the_ca_and_the_client_certificate(server: TlsServer) -> None:
@@ -195,7 +197,7 @@ async def calling(
     contexts = TlsContexts(FreshFiles(server.secrets), now=clock.now)
     async with HttpTargets(Egress(LOOPBACK), policies, tls=contexts, proxy=proxy) as http:
         request = parse(HttpCall, {"url": server.url, "method": "GET"})
-        yield lambda: http.call(request, attempt())
+        yield lambda: http.call(request, attempt(), SECONDS)
 
 
 class FreshFiles(SecretFiles):
