@@ -114,12 +114,22 @@ def parse(model: type[M], value: object) -> M:
         raise to_invalid_input(error.errors(include_url=False)[0]) from None
 
 
+_EXPECTED: Final = {
+    "dict_type": "an object",
+    "model_type": "an object",
+    "uuid_parsing": "a UUID",
+    "uuid_type": "a UUID",
+}
+
+
 def to_invalid_input(error: ErrorDetails) -> InvalidInput:
     """Return the `InvalidInput` of an error of pydantic, with its field and a whole sentence."""
     field = field_path(error["loc"]) or None
     found = REDACTED if hides_input(error["loc"], error["input"]) else quoted(error["input"])
     if reason := error.get("ctx", {}).get("reason"):
         return InvalidInput(reason, field=field, code=error["type"])
+    if error["input"] == "" and error["type"].endswith("too_short"):
+        return InvalidInput("The text must not be empty.", field=field)
     match error["type"]:
         case "extra_forbidden":
             name = quoted(error["loc"][-1])
@@ -127,11 +137,9 @@ def to_invalid_input(error: ErrorDetails) -> InvalidInput:
         case "missing":
             name = quoted(error["loc"][-1])
             return InvalidInput(f"The field {name} is required.", field=field, code="missing_field")
-        case "model_type" | "dict_type":
-            reason = f"The value must be an object, not {found}."
+        case kind if kind in _EXPECTED:
+            reason = f"The value must be {_EXPECTED[kind]}, not {found}."
             return InvalidInput(reason, field=field)
-        case "uuid_parsing" | "uuid_type":
-            return InvalidInput(f"The value must be a UUID, not {found}.", field=field)
         case _:
             return InvalidInput(_sentence(error["msg"], found), field=field)
 

@@ -36,7 +36,9 @@ from harebell.contract.target_headers import (
     HeaderValue,
     Property,
     PropertyOrRun,
+    ShortString,
     check_base64,
+    check_headers_size,
     is_read_by_broker,
     is_set_by_harebell,
     is_set_by_http,
@@ -253,11 +255,9 @@ class AmqpMessage(DelegableCall):
     With the completion `worker`, the confirm delegates the run.
     """
 
-    exchange: Annotated[ShortText, StringConstraints(max_length=127)]
-    routing_key: Annotated[Text, StringConstraints(max_length=255)] = ""
-    headers: Annotated[dict[ShortText, AmqpHeader], Field(max_length=MAX_HEADERS)] = empty_default(
-        dict
-    )
+    exchange: ShortString
+    routing_key: ShortString = ""
+    headers: Annotated[dict[Text, AmqpHeader], Field(max_length=MAX_HEADERS)] = empty_default(dict)
     type: Property | None = None
     priority: Annotated[int, Field(ge=0, le=255, strict=True)] | None = None
     correlation_id: PropertyOrRun | None = None
@@ -273,6 +273,15 @@ class AmqpMessage(DelegableCall):
     @field_validator("exchange")
     @classmethod
     def _check_exchange(cls, exchange: str) -> str:
+        if not exchange:
+            reason = (
+                "The default exchange reaches every queue, so it cannot be a target. "
+                "Bind the queue to an exchange of the tenant and publish there."
+            )
+            raise invalid("reserved_exchange", reason)
+        if "\n" in exchange or "\r" in exchange:
+            reason = "The name must not contain a line break, which RabbitMQ removes from names."
+            raise invalid("invalid_exchange", reason)
         if exchange.startswith(_RESERVED_EXCHANGES):
             prefixes = "its name begins with `harebell.` or `amq.`"
             reason = f"The exchange {quoted(exchange)} is reserved, because {prefixes}."
@@ -307,6 +316,7 @@ class AmqpMessage(DelegableCall):
             if is_read_by_broker(name):
                 reason = f"The header {name} cannot be set, because RabbitMQ interprets it."
                 raise invalid("reserved_header", reason)
+        check_headers_size(headers)
         return headers
 
     def content_type(self) -> str | None:

@@ -2,9 +2,9 @@
 
 import base64
 import binascii
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-import orjson
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -18,18 +18,20 @@ from pydantic import (
 )
 
 from harebell.contract.amqp_names import IDEMPOTENCY_KEY
-from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, invalid
+from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, invalid, quoted
 from harebell.contract.secret import (
     LITERAL_OR_REFERENCE,
     TAG_OF_LITERAL,
     TAG_OF_REFERENCE,
     SecretRef,
 )
-from harebell.contract.types import CheckedJson, Instant, ShortText, Text
+from harebell.contract.types import CheckedJson, Instant, Text, check_text
 
-MAX_HEADER: Final = 4096  # characters of a value
-MAX_TYPED_HEADER: Final = 16 * 1024  # bytes of JSON of a list, a table or a long text
+MAX_HEADER: Final = 4096  # characters of the value of an HTTP header
 MAX_PROPERTY: Final = 255  # bytes of a short string of AMQP 0-9-1
+# Bytes of all AMQP headers of a message. RabbitMQ reads the headers in one frame of 128 KiB, which
+# also contains the properties and the headers of Harebell.
+MAX_HEADERS_SIZE: Final = 96 * 1024
 
 _RESERVED_PREFIXES: Final = ("harebell-", "webhook-")
 _OF_HTTP: Final = {
@@ -104,11 +106,71 @@ def check_base64(value: str | None) -> str | None:
     return value
 
 
-def _check_property(value: str) -> str:
+def check_short_string(value: str) -> str:
+    """Return the text if AMQP can send it as a short string, and raise otherwise."""
     if (size := len(value.encode())) > MAX_PROPERTY:
-        reason = f"The property must have at most {MAX_PROPERTY} bytes in UTF-8, not {size}."
+        reason = f"The text must have at most {MAX_PROPERTY} bytes in UTF-8, not {size}."
         raise invalid("too_long", reason)
     return value
+
+
+def amqp_size(value: object) -> int:
+    """Return the bytes that a value occupies in an AMQP table at most.
+
+    Raise an error for an integer or the name of a field that AMQP has no form for.
+    """
+    match value:
+        case str():
+            return 5 + len(value.encode())
+        case bytes() | bytearray():
+            return 5 + len(value)
+        case list():
+            return 5 + sum(map(amqp_size, value))
+        case dict():
+            return 5 + sum(_size_of_name(name) + amqp_size(value[name]) for name in value)
+        case int() if not -(2**63) <= value < 2**63:
+            reason = f"The integer {value} in a header must have at most 64 bits with its sign."
+            raise invalid("integer_too_long", reason)
+    return 9  # of a number or a time; a reference to a value counts when it is resolved
+
+
+def _size_of_name(name: str) -> int:
+    if (size := len(name.encode())) > MAX_PROPERTY:
+        reason = (
+            f"The header name {quoted(name)} must have at most {MAX_PROPERTY} bytes in UTF-8, "
+            f"not {size}."
+        )
+        raise invalid("too_long", reason)
+    return 1 + size
+
+
+def check_headers_size(headers: Mapping[str, object]) -> None:
+    """Raise an error if the AMQP headers of a message do not fit in a frame."""
+    plain = {name: _plain(value) for name, value in headers.items()}
+    if (size := amqp_size(plain)) > MAX_HEADERS_SIZE:
+        reason = f"The headers must have at most {MAX_HEADERS_SIZE} bytes in AMQP, not {size}."
+        raise invalid("too_large", reason)
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, TypedHeader) else value
+
+
+def _check_amqp_scalar(value: object) -> object:
+    """Raise an error without the value, which may be a secret."""
+    match value:
+        case str():
+            return check_text(value)
+        case bool() | int() | float() | None:
+            return value
+        case list():
+            form = 'A list needs the form {"json": []}.'
+        case dict():
+            form = "An object has the field secret, run, json, base64 or timestamp."
+        case _:
+            form = f"It must not be a {type(value).__name__}."
+    reason = f"A header is a text, a number, a boolean, null or an object. {form}"
+    raise invalid("invalid_header", reason)
 
 
 HeaderName = Annotated[str, StringConstraints(pattern=_HEADER_NAME)]
@@ -117,12 +179,7 @@ HeaderText = Annotated[
 ]
 Reference = Annotated[SecretRef, TAG_OF_REFERENCE]
 HeaderValue = Annotated[Annotated[HeaderText, TAG_OF_LITERAL] | Reference, LITERAL_OR_REFERENCE]
-AmqpScalar = (
-    Annotated[Text, Field(max_length=MAX_HEADER)]
-    | bool
-    | Annotated[int, Field(ge=-(2**63), lt=2**63)]
-    | float
-)
+AmqpScalar = Annotated[str | bool | int | float | None, BeforeValidator(_check_amqp_scalar)]
 
 
 class RunRef(StrictMessage):
@@ -146,9 +203,6 @@ class TypedHeader(StrictMessage):
             reason = f"The header must have one of json, base64, timestamp, not {found}."
             raise invalid("invalid_header", reason)
         check_base64(self.base64)
-        if (size := len(orjson.dumps(self.json_))) > MAX_TYPED_HEADER:
-            reason = f"The header must have at most {MAX_TYPED_HEADER} bytes of JSON, not {size}."
-            raise invalid("too_large", reason)
         return self
 
     @model_serializer(mode="wrap")
@@ -178,7 +232,8 @@ def _tag_of_value(value: object) -> str:
         return _TAG_OF_RUN
     if isinstance(value, TypedHeader) or (isinstance(value, dict) and _TYPED_FIELDS & value.keys()):
         return _TAG_OF_TYPED
-    return _TAG_OF_SECRET if isinstance(value, dict | SecretRef) else _TAG_OF_SCALAR
+    is_secret = isinstance(value, SecretRef) or (isinstance(value, dict) and "secret" in value)
+    return _TAG_OF_SECRET if is_secret else _TAG_OF_SCALAR
 
 
 def _tag_of_property(value: object) -> str:
@@ -193,7 +248,10 @@ AmqpHeader = Annotated[
     | Annotated[TypedHeader, Tag(_TAG_OF_TYPED)],
     Discriminator(_tag_of_value),
 ]
-Property = Annotated[ShortText, AfterValidator(_check_property)]
+ShortString = Annotated[
+    Text, AfterValidator(check_short_string), Field(json_schema_extra={"maxLength": MAX_PROPERTY})
+]
+Property = Annotated[ShortString, StringConstraints(min_length=1)]
 PropertyOrRun = Annotated[
     Annotated[Property, TAG_OF_LITERAL] | RunReference, Discriminator(_tag_of_property)
 ]

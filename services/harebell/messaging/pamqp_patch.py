@@ -1,4 +1,4 @@
-"""Patches of pamqp: lazy properties, texts that are not UTF-8, and the types of numbers in headers.
+"""Patches of pamqp: lazy properties, texts that are not UTF-8, and what it refuses or cuts.
 
 pamqp decodes each property of a received message, whether or not a service reads it, and an error
 closes the connection. The broker then delivers the message again, so one such message stops its
@@ -8,12 +8,13 @@ for its removal.
 
 pamqp writes a float of 64 bits as one of 32 bits, which changes its value.
 It writes an integer in the shortest of six types, and some clients know only four (decision 90).
+It cuts the names of headers to 128 bytes, and refuses names of exchanges which RabbitMQ allows.
 """
 
 import struct
 from typing import Any, Final
 
-from pamqp import common, decode, encode, header
+from pamqp import commands, common, decode, encode, header
 
 from harebell.messaging.received_properties import ReceivedProperties, short_text
 
@@ -26,6 +27,9 @@ _encode_value = encode.encode_table_value
 def install() -> None:
     """Replace functions of pamqp in this process. A second call changes nothing."""
     encode.encode_table_value = _encode_number_or_value
+    encode.field_table = _encode_table
+    encode.METHODS["table"] = _encode_table
+    commands.Basic.Publish.validate = _accept  # type: ignore[assignment]  # the patch
     decode.METHODS["shortstr"] = _decode_short_string
     header.ContentHeader.unmarshal = _keep_properties  # type: ignore[method-assign]  # the patch
 
@@ -47,6 +51,17 @@ def _encode_number_or_value(
     if type(value) is float:
         return b"d" + struct.pack(">d", value)
     return _encode_value(value)
+
+
+def _encode_table(value: "common.FieldTable") -> bytes:
+    """Encode a table with its whole names. Raise `TypeError` for a name above 255 bytes."""
+    fields = (encode.short_string(name) + encode.encode_table_value(value[name]) for name in value)
+    output = b"".join(fields)
+    return common.Struct.integer.pack(len(output)) + output
+
+
+def _accept(_: object) -> None:
+    """Accept each value that has an encoding. RabbitMQ refuses what it does not allow."""
 
 
 def _decode_short_string(value: bytes) -> tuple[int, str]:

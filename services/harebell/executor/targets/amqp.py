@@ -19,16 +19,20 @@ from harebell.contract.amqp_names import APP_ID
 from harebell.contract.errors import (
     BrokerUnavailable,
     HarebellError,
+    InvalidInput,
     NotAllowed,
     Rejected,
     Unroutable,
 )
 from harebell.contract.target import AmqpMessage
-from harebell.contract.target_headers import RunRef, TypedHeader
+from harebell.contract.target_headers import MAX_HEADERS_SIZE, RunRef, TypedHeader, amqp_size
 from harebell.contract.types import MILLISECOND
 from harebell.domain.retry import Failure
 from harebell.executor.targets.attempt import AttemptContext, Success, TargetOutcome, excerpt
 from harebell.executor.targets.client_spans import start_send
+from harebell.messaging import pamqp_patch
+
+pamqp_patch.install()
 
 PROBE_CONNECTIONS: Final = 4
 MAX_PROBE_SECONDS: Final = 5.0  # for which one message may occupy a probe connection
@@ -163,8 +167,15 @@ def _expiration(message: AmqpMessage) -> float | None:
 
 
 def _own_headers(message: AmqpMessage, run_id: str) -> "FieldTable":
-    """Return the headers of the user, with resolved secrets and the id of the run."""
+    """Return the headers of the user, with resolved secrets and the id of the run.
+
+    Raise `InvalidInput` if the secrets make them too large for RabbitMQ, which would close the
+    connection of all messages.
+    """
     headers = {name: _header(value, run_id) for name, value in message.headers.items()}
+    if (size := amqp_size(headers)) > MAX_HEADERS_SIZE:
+        reason = f"The headers must have at most {MAX_HEADERS_SIZE} bytes with secrets, not {size}."
+        raise InvalidInput(reason, field="target.amqp.headers", code="too_large")
     return cast("FieldTable", headers)
 
 

@@ -15,7 +15,6 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted
 from harebell.contract.target import MAX_PAYLOAD
 from harebell.contract.target_headers import (
-    MAX_HEADER,
     is_read_by_broker,
     is_routing_header,
     is_set_by_harebell,
@@ -199,17 +198,15 @@ def _headers(headers: Mapping[str, Any], delay_ms: int) -> JsonObject:
 def _header(name: str, value: Any) -> Any:  # noqa: ANN401  # the types of AMQP tables
     """Return the header as JSON. Raise `InvalidInput` for a value that JSON cannot represent."""
     match value:
-        case bool() | int():
+        case bool() | int() | str() | None:
             return value
         case float() if math.isfinite(value):
-            return value
-        case str() if len(value) <= MAX_HEADER:
             return value
         case bytes() | bytearray():
             return {"base64": base64.b64encode(value).decode()}
         case datetime():
             return {"timestamp": instant_text(value)}
-        case str() | list() | dict() | None:
+        case list() | dict():
             return {"json": _json(name, value)}
         case _:
             raise _not_representable(name, value)

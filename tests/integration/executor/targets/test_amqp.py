@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractQueue
+from pamqp.commands import Exchange, Queue
 from tests.fakes.attempts import attempt
 
 from harebell.contract.message import parse
 from harebell.contract.target import AmqpMessage
+from harebell.contract.target_headers import MAX_HEADERS_SIZE
 from harebell.domain.retry import Failure
 from harebell.executor.targets.amqp import AmqpTargets, open_amqp
 from harebell.executor.targets.attempt import Success, TargetOutcome
@@ -76,6 +78,72 @@ async def test_message_arrives_with_the_headers_of_the_attempt(
     assert (message.body, message.content_type) == (b'{"a":[1]}', "application/json")
     assert (message.message_id, message.app_id) == (attempt().ticket.run_id, "harebell")
     assert message.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1795738538.123,
+        1e300,
+        -0.0,
+        2**31,
+        -(2**63),
+        None,
+        "ä" * 8_000,
+        {"json": [0.1, {"a": 1e300, "ä" * 127: None}]},
+        {"json": None},
+    ],
+)
+async def test_header_arrives_with_its_whole_value(
+    acme: Acme, amqp: AmqpTargets, value: object
+) -> None:
+    names = ["a", "b" * 129, "c" * 255, ""]
+
+    assert await publish(amqp, headers=dict.fromkeys(names, value)) == Success()
+
+    received = (await acme.next()).headers
+    expected = value["json"] if isinstance(value, dict) else value
+    assert [received[name] for name in names] == [expected] * len(names)
+
+
+async def test_largest_headers_fit_in_a_frame(acme: Acme, amqp: AmqpTargets) -> None:
+    size = MAX_HEADERS_SIZE // 64 - 20
+    headers = {f"header-{number:02}": "x" * size for number in range(64)}
+    longest = dict.fromkeys(("type", "app_id", "message_id", "reply_to"), "é" * 127)
+
+    assert await publish(amqp, headers=headers, **longest) == Success()
+
+    assert (await acme.next()).headers.items() >= headers.items()
+
+
+async def test_headers_that_secrets_make_too_large_fail_alone(
+    acme: Acme, amqp: AmqpTargets
+) -> None:
+    """RabbitMQ would close the connection, and the other messages on it would have to repeat."""
+    message = parse(AmqpMessage, {"exchange": EXCHANGE, "routing_key": "report"})
+    secrets = {f"x-{number}": "s" * 16_000 for number in range(8)}
+    resolved = message.model_copy(update={"headers": secrets})
+
+    outcome = await amqp.call(resolved, attempt(), SECONDS)
+
+    assert isinstance(outcome, Failure)
+    assert (outcome.code, outcome.retryable) == ("too_large", False)
+    assert await publish(amqp) == Success()
+    assert (await acme.next()).body == b""
+
+
+@pytest.mark.parametrize("exchange", ["acme[1]", "acme.ä", "acme" + "é" * 125, "a b'\"%*?"])
+async def test_each_name_of_an_exchange_that_rabbitmq_allows_is_a_target(
+    acme: Acme, amqp: AmqpTargets, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
+    for method in (Exchange.Declare, Queue.Bind):  # the client of the test refuses these names
+        monkeypatch.setattr(method, "validate", lambda _: None)
+    declared = await acme.channel.declare_exchange(exchange, "fanout", auto_delete=True)
+    await acme.queue.bind(declared)
+
+    assert await publish(amqp, exchange=exchange, routing_key="é" * 127) == Success()
+
+    assert (await acme.next()).exchange == exchange
 
 
 async def test_message_arrives_with_every_property(acme: Acme, amqp: AmqpTargets) -> None:
