@@ -11,6 +11,8 @@ import structlog
 from tests.rig import file_order
 from tests.rig.servers import Servers, server_directory
 
+from harebell.runtime.tzdata import use_newest_tzdata
+
 SERVER_MARKERS = ("broker", "postgres")
 LONG_MARKERS = ("chaos", "deploy", "long")
 LONG_TIMEOUT = 1800.0  # seconds of one test with a marker of `LONG_MARKERS`
@@ -24,6 +26,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The collection creates 7,000 tests without garbage. Fewer collections save 10 % of its CPU time.
 gc.set_threshold(50_000, 20, 100)
+
+# As in the services and the command. The data of the system may be years old.
+use_newest_tzdata(os.environ)
 
 # The default format shows the variables of each function, which can take 4 s for one exception.
 structlog.configure(

@@ -162,6 +162,7 @@ async def test_healthy_installation_has_no_fault(
             "database connections",
             "migrations",
             "held snapshots",
+            "time zone data",
         )
     }
     assert found["services"][0]["text"].endswith(f"with the version {__version__}.")

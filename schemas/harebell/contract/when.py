@@ -1,15 +1,18 @@
 """The field `when`: the scheduled times, as one rule that is identified by its key."""
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     Tag,
+    ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -110,13 +113,18 @@ _COMMON_FIELDS: Final = {
 
 
 class AnyOf(Recurring):
-    """Runs at every instant of any of its rules, once. Other fields are next to `any_of`."""
+    """Runs at every instant of any of its rules, once. Other fields are next to `any_of`.
+
+    A rule without `timezone` has that of the `any_of`.
+    """
 
     any_of: Annotated[list["AnyOfMember"], Field(min_length=1, max_length=MAX_RULES)]
 
     @field_validator("any_of")
     @classmethod
-    def _check_members(cls, rules: list["AnyOfMember"]) -> list["AnyOfMember"]:
+    def _check_members(
+        cls, rules: list["AnyOfMember"], info: ValidationInfo
+    ) -> list["AnyOfMember"]:
         for rule in rules:
             # A stated default counts as omitted, because messages of services state defaults.
             given = (
@@ -128,7 +136,25 @@ class AnyOf(Recurring):
                 name = field.rstrip("_")
                 reason = f"The field {name!r} must be next to any_of, not in one of its rules."
                 raise invalid(INVALID_WHEN, reason)
-        return rules
+        if (timezone := info.data.get("timezone")) is None:  # it has its own error
+            return rules
+        return [
+            rule.model_copy(update={"timezone": timezone})
+            if isinstance(rule, Recurring) and "timezone" not in rule.model_fields_set
+            else rule
+            for rule in rules
+        ]
+
+    @model_serializer(mode="wrap")
+    def _state_other_timezones(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """State the time zone of exactly the rules that do not have that of the `any_of`."""
+        fields: dict[str, Any] = write(self)
+        for rule, written in zip(self.any_of, fields["any_of"], strict=True):
+            if isinstance(rule, Recurring):
+                written.pop("timezone", None)
+                if rule.timezone != self.timezone:
+                    written["timezone"] = rule.timezone
+        return fields
 
 
 _MEMBERS: Final[dict[str, type[WhenRule]]] = {

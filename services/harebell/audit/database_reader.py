@@ -68,6 +68,9 @@ _MAY_CALL_FUNCTION: Final = (
     "SELECT has_function_privilege(to_regprocedure('harebell_snapshot_holders()'), 'EXECUTE')"
 )
 _VERSION: Final = "SELECT max(version_num) FROM alembic_version"
+# False before the migration that gives the right to the auditor.
+_MAY_READ_TZDATA: Final = "SELECT has_table_privilege(to_regclass('tzdata_version'), 'SELECT')"
+_TZDATA: Final = "SELECT version FROM tzdata_version"
 
 
 @asynccontextmanager
@@ -121,6 +124,18 @@ async def load_schema_version(connection: asyncpg.Connection) -> SchemaVersion:
         recorded = await connection.fetchval(_VERSION) if found["is_readable"] else None
     is_readable = bool(found["is_readable"]) or not found["exists"]
     return SchemaVersion(is_readable=is_readable, recorded=recorded, known=known)
+
+
+async def load_tzdata_version(connection: asyncpg.Connection) -> str | None:
+    """Return the version of the time zone data that a ticker planned with.
+
+    Return None before the first ticker, and for a role without the right to read the version.
+    """
+    with translate_db_errors():
+        if not await connection.fetchval(_MAY_READ_TZDATA):
+            return None
+        version = await connection.fetchval(_TZDATA)
+    return None if version is None else str(version)
 
 
 async def load_old_snapshots(connection: asyncpg.Connection) -> list[OldSnapshot] | None:

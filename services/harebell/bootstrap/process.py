@@ -18,6 +18,7 @@ from harebell.messaging import run_log
 from harebell.runtime import failpoint, log_config
 from harebell.runtime.otel_sdk import traced_process
 from harebell.runtime.settings import ServiceSettings
+from harebell.runtime.tzdata import use_newest_tzdata
 
 USAGE_EXIT_CODE: Final = 2
 
@@ -37,6 +38,7 @@ def run_service(
     environ: Mapping[str, str],
 ) -> None:
     """Run a service until SIGTERM or SIGINT. Exit with 2 for bad settings, with 1 for a failure."""
+    use_newest_tzdata(environ)
     with ExitStack() as stack:
         try:
             settings = settings_class.load(environ)

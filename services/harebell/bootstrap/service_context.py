@@ -25,9 +25,11 @@ from harebell.messaging.topology.bus import SYSTEM
 from harebell.messaging.topology.declarations import Topology
 from harebell.messaging.topology_keeper import TopologyKeeper
 from harebell.runtime.clock import REFRESH_INTERVAL, Clock
+from harebell.runtime.metrics import TZDATA_OUTDATED
 from harebell.runtime.policy_file import PolicyKeeper
 from harebell.runtime.retries import retry_until_available
 from harebell.runtime.settings import PoolBounds, ServiceSettings
+from harebell.runtime.tzdata import fault_of, packaged_version, tzdata_version
 from harebell.storage.engine import database_time, open_pool
 
 RECONNECT_INTERVAL: Final = 2.0  # seconds between two checks of the publishing connection
@@ -113,6 +115,17 @@ def connection_properties(role: str, name: str) -> dict[str, str]:
     }
 
 
+def _show_tzdata(health: Health, clock: Clock) -> None:
+    """Let the readiness and a metric show old time zone data."""
+    version, packaged = tzdata_version(), packaged_version()
+
+    def fault() -> str | None:
+        return fault_of(version, clock.now().date(), packaged=packaged)
+
+    health.warn("time zone data", fault)
+    TZDATA_OUTDATED.labels(version).set_function(lambda: float(fault() is not None))
+
+
 @asynccontextmanager
 async def open_service(
     settings: ServiceSettings, role: str, stop: asyncio.Event, *, topology: Topology = SYSTEM
@@ -155,6 +168,7 @@ async def open_service(
         )
         try:
             await retry_until_available(stop, clock.refresh)
+            _show_tzdata(health, clock)
             first = await retry_until_available(stop, context.connect)
             if first is not None:
                 await close(first)

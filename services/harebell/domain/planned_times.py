@@ -44,7 +44,7 @@ class PlannedSchedule(NamedTuple):
     planned_until: datetime
     next_at: datetime | None
     dispatched: int = 0
-    paused_until: datetime | None = None
+    paused_until: datetime | None = None  # the end of a pause, also of the last one
     awaited_run: datetime | None = None
     skipped_times: Collection[datetime] = ()
     open_runs: Collection[datetime] = ()
@@ -266,6 +266,7 @@ def _late_runs(
             until=until,
             skipped_times=schedule.skipped_times,
             open_runs=schedule.open_runs,
+            resumed_at=schedule.paused_until,
         )
         due += [
             milliseconds_of(max(run.due_at, now))

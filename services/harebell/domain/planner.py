@@ -88,10 +88,12 @@ def plan(
     until: datetime,
     skipped_times: Collection[datetime] = (),
     open_runs: Collection[datetime] = (),
+    resumed_at: datetime | None = None,
 ) -> PlanningResult:
     """Return at most `MAX_RUNS` runs after `cursor` and up to `until`.
 
-    `now` decides which times are missed.
+    `now` decides which times are missed, and so are all times before `resumed_at`, the end of a
+    pause.
     A sequential schedule gets one run at a time.
     `skipped_times` contains the times that a user skipped.
     `open_runs` contains the times that have a run already.
@@ -99,7 +101,7 @@ def plan(
     delays = StartDelays.of(policy)
     all_times = _times_between(recurrence, cursor, until)
     times = [each for each in all_times if each not in skipped_times]
-    missed = _missed(recurrence, times, now)
+    missed = _missed(recurrence, times, _missed_before(now, resumed_at))
     current = times[len(missed) :]
     has_more_missed = not current and len(all_times) == MAX_STEPS
     caught_up, dropped, decided_until = _catch_up(policy, missed, now, has_more=has_more_missed)
@@ -141,11 +143,13 @@ def catch_up(
     *,
     placement: Placement,
     now: datetime,
+    resumed_at: datetime | None,
 ) -> tuple[list[NewRun], list[SkippedRange]]:
     """Apply the catch-up policy to times that no recurrence returns again."""
     delays = StartDelays.of(policy)
     ordered = sorted(times)
-    missed = [each for each in ordered if now - each > MISSED_AFTER]
+    before = _missed_before(now, resumed_at)
+    missed = [each for each in ordered if each < before]
     caught_up, dropped, _ = _catch_up(policy, missed, now, has_more=False)
     candidates = [
         _new_run(policy, delays, RunKey(each, schedule_id), placement=placement)
@@ -174,11 +178,17 @@ def _times_between(recurrence: Recurrence, cursor: datetime, until: datetime) ->
     return times
 
 
-def _missed(recurrence: Recurrence, times: list[datetime], now: datetime) -> list[datetime]:
+def _missed_before(now: datetime, resumed_at: datetime | None) -> datetime:
+    """Return the first time that is not missed. No time of a pause is only a little late."""
+    late = now - MISSED_AFTER
+    return late if resumed_at is None else max(late, resumed_at)
+
+
+def _missed(recurrence: Recurrence, times: list[datetime], before: datetime) -> list[datetime]:
     """Return the missed times. A single time is never missed, because no later time replaces it."""
     if isinstance(recurrence, Once | AfterCompletion):
         return []
-    return [each for each in times if now - each > MISSED_AFTER]
+    return [each for each in times if each < before]
 
 
 def _catch_up(

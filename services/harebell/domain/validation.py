@@ -32,6 +32,19 @@ def check_when(
             check_when(rule, schedule_id, now=now, field=f"{field}.any_of[{index}]")
 
 
+def check_expiry(
+    when: WhenRule, expires_after: timedelta | None, field: str = "expires_after"
+) -> None:
+    """Raise `InvalidInput` if the jitter delays runs until they expire."""
+    if expires_after is not None and when.jitter is not None and when.jitter >= expires_after:
+        reason = (
+            f"Runs that begin {duration_text(when.jitter)} late, which the jitter allows, would "
+            f"expire before they start, so the time must be longer, not "
+            f"{duration_text(expires_after)}."
+        )
+        raise InvalidInput(reason, field=field, code="invalid_expiry")
+
+
 @contextmanager
 def naming_field(field: str) -> Iterator[None]:
     """Set the field of an error, because the check of a value does not know its field."""

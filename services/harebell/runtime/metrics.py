@@ -16,6 +16,11 @@ READY: Final = Gauge(
     "Readiness of one connection or consumer, 1 if it is ready and 0 if not.",
     ["check"],
 )
+TZDATA_OUTDATED: Final = Gauge(
+    "harebell_tzdata_outdated",
+    "Age of the time zone data of this version, 1 if they are old and 0 if not.",
+    ["version"],
+)
 COMMANDS: Final = Counter(
     "harebell_commands_total",
     "Commands, counted when intake checks them and when the ticker applies them.",

@@ -131,6 +131,14 @@ _TENANTS: Final = Row(
             queries=(Query("min by (job) (harebell_tenant_policies_valid)", "{{job}}"),),
         ),
         Panel(
+            title="Old time zone data",
+            description="At 1, a service uses time zone data of this version, which are old.",
+            unit=Unit.NUMBER,
+            queries=(
+                Query("max by (job, version) (harebell_tzdata_outdated)", "{{job}} {{version}}"),
+            ),
+        ),
+        Panel(
             title="Omitted events and conflicts",
             description="Rejections without an event, and dead letters with the id of another one.",
             unit=Unit.PER_SECOND,

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -411,6 +411,22 @@ def test_held_snapshots_are_judged(
     assert remedy in (found[0].remedy or "")
 
 
+@pytest.mark.parametrize(
+    ("version", "verdict", "part"),
+    [
+        ("2026f", OK, "plan with the time zone data of 2026f"),
+        ("2025b", WARNING, "are of 2025b"),
+        (None, SKIPPED, "No ticker"),
+    ],
+)
+def test_time_zone_data_of_the_tickers_are_judged(
+    version: str | None, verdict: DoctorResult, part: str
+) -> None:
+    (found,) = database.judge_tzdata(version, date(2026, 11, 27))
+
+    assert (found.result, part in found.text) == (verdict, True)
+
+
 def test_snapshots_are_skipped_before_their_migration() -> None:
     assert verdicts(database.judge_snapshots(None)) == [SKIPPED]
 
@@ -500,6 +516,7 @@ def test_no_unreachable_server_hides_a_check(cli: CommandLine) -> None:
         "database connections",
         "migrations",
         "held snapshots",
+        "time zone data",
     }
     assert all(row["text"].endswith(".") and row["remedy"] for row in rows.values())
 

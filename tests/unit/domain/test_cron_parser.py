@@ -67,7 +67,7 @@ REFUSED = [
     ("   ", 3, "The expression must have five fields, or six with seconds first, not 0."),
     ("* * * *", 7, "The expression must have five fields, or six with seconds first, not 4."),
     (
-        "0 0 12 * * * 2026",
+        "0 0 12 * * * root",
         13,
         "The expression must have five fields, or six with seconds first, not 7.",
     ),
@@ -160,6 +160,32 @@ REFUSED = [
         "@DAILY",
         0,
         f"{NICKNAME_RULE}, not '@DAILY'.",
+    ),
+    ("@every 5m", 0, 'The field every has intervals: write {"every": "5m"}.'),
+    ("rate(5 minutes)", 0, 'The field every has intervals: write {"every": "5m"}.'),
+    ("rate(1 day)", 0, 'The field every has intervals: write {"every": "1d"}.'),
+    (
+        "at(2026-11-20T09:00:00)",
+        0,
+        'The field at has one time: write {"at": "2026-11-20T09:00:00Z"}, or another offset.',
+    ),
+    (" cron(0 12 * * ? *)", 1, "EventBridge has other fields: write '0 12 * * *'."),
+    ("cron(0 9 ? * 2-6 *)", 0, "EventBridge has other fields: write '0 9 * * 1-5'."),
+    ("0 9 ? * MON#2 *", 0, "EventBridge has other fields: write '0 9 * * MON#2'."),
+    (
+        "cron(15 10 ? * 6L 2022-2023)",
+        0,
+        "EventBridge has other fields: write '15 10 * * 5L', with start and end for the years.",
+    ),
+    (
+        "cron(0 12)",
+        0,
+        "The expression must be without cron( and ), and with the weekdays 0 to 6.",
+    ),
+    (
+        "0 0 12 * * ? 2026",
+        0,
+        "A year is no field: write '0 0 12 * * ?', with start and end for the years.",
     ),
     (
         "CRON_TZ=UTC 0 0 * * *",

@@ -37,6 +37,26 @@ def test_one_shot_has_one_time_and_then_completes(when: dict[str, Any], expected
     assert planning.next_at is None
 
 
+@pytest.mark.requirement("S04")
+@pytest.mark.parametrize(
+    ("rule", "first"),
+    [
+        ({"cron": "0 9 * * *"}, "2026-11-21T09:00+01:00"),
+        ({"cron": "0 9 * * *", "timezone": "UTC"}, "2026-11-21T09:00Z"),
+        ({"cron": "0 9 * * *", "timezone": "Asia/Tokyo"}, "2026-11-21T09:00+09:00"),
+        ({"every": "1h", "start": "2026-11-21"}, "2026-11-21T00:00+01:00"),
+        ({"cron": "0 * * * *", "start": "2026-11-22"}, "2026-11-22T00:00+01:00"),
+    ],
+)
+def test_rule_of_any_of_has_the_time_zone_of_the_whole(rule: dict[str, Any], first: str) -> None:
+    policy = definition({"any_of": [rule, {"cron": "0 0 1 1 *"}], "timezone": "Europe/Berlin"})
+    stored = definition(policy.to_json()["when"])
+
+    for each in (policy, stored):
+        times = next_times(recurrence_of(each, ID, NINE), NINE, 1)
+        assert times == [stamp(first)]
+
+
 @pytest.mark.requirement("S02", "S38")
 @pytest.mark.parametrize("when", [{"now": True}, {"at": "2026-11-20T09:00:00Z"}, {"after": "5s"}])
 @pytest.mark.parametrize("catch_up", ["none", "one", "all"])

@@ -197,3 +197,23 @@ def test_patch_is_passed_on_as_the_user_sent_it(patch: dict[str, Any]) -> None:
     received = AcceptedCommands.model_validate_json(encode(commands))
 
     assert received.items[0].body["set"] == patch
+
+
+@pytest.mark.parametrize(
+    ("jitter", "expires_after", "is_accepted"),
+    [("20s", "2s", False), ("20s", "20s", False), ("20s", "21s", True), ("0s", "2s", True)],
+)
+@pytest.mark.parametrize(
+    "rule", [{"after": "5s"}, {"cron": "0 9 * * *"}, {"any_of": [{"every": "1m"}, {"now": True}]}]
+)
+def test_jitter_that_delays_runs_until_they_expire_is_rejected(
+    rule: dict[str, Any], jitter: str, expires_after: str, *, is_accepted: bool
+) -> None:
+    when = {**rule, "jitter": jitter}
+    body = orjson.dumps({**WITH_KEY, "when": when, "expires_after": expires_after})
+    request = IncomingRequest(routing_key="acme.schedule.put", body=body, message_id=None)
+
+    errors = [each.response.error for each in check(request, accepted_at=NOW).rejections]
+
+    found = [(each.code, each.field) for each in errors]
+    assert found == ([] if is_accepted else [("invalid_expiry", "expires_after")])

@@ -244,3 +244,16 @@ def test_rule_of_a_patch_replaces_the_former_rule(
     patch(ticker.wait(1), {"when": change})
 
     assert ticker.record.version.definition.to_json()["when"] == result
+
+
+@pytest.mark.parametrize(
+    "change", [{"when": {"jitter": "30s"}}, {"when": {"jitter": "40s"}, "expires_after": "35s"}]
+)
+def test_patch_after_which_runs_would_expire_is_rejected(change: dict[str, Any]) -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put({**EVERY, "jitter": "5s"}, expires_after="30s")
+
+    with pytest.raises(InvalidInput) as failed:
+        patch(ticker, change)
+
+    assert (failed.value.code, failed.value.field) == ("invalid_expiry", "set.expires_after")

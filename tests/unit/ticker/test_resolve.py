@@ -78,8 +78,8 @@ def test_catch_up_policy_decides_about_the_times_of_a_block() -> None:
 
     resolve(ticker.wait(300), "skipped")
 
-    assert ticker.staged_times[0] == after(210)
-    assert sum(ticker.skipped_counts.values()) == 6
+    assert ticker.staged_times[0] == after(270)
+    assert sum(ticker.skipped_counts.values()) == 8
 
 
 @pytest.mark.requirement("S101")

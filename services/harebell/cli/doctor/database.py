@@ -1,7 +1,7 @@
 """The verdicts about the database, from the facts that the audit reads. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Final, NamedTuple
 
 from harebell.audit.model.database_facts import (
@@ -11,6 +11,7 @@ from harebell.audit.model.database_facts import (
     SchemaVersion,
 )
 from harebell.cli.doctor.checks import Check, failed, passed, skipped, warned
+from harebell.runtime.tzdata import fault_of
 
 MIN_RELEASE: Final = 150_000
 MAX_SHARE_OF_SESSIONS: Final = 0.9  # of the connections that services may open
@@ -124,6 +125,19 @@ def judge_schema(version: SchemaVersion) -> Iterator[Check]:
         yield failed(check, text, migrate)
     else:
         yield passed(check, f"The database has the newest migration, {newest}.")
+
+
+def judge_tzdata(version: str | None, today: date) -> Iterator[Check]:
+    """Return the verdict about the time zone data that a ticker planned with."""
+    check = "time zone data"
+    if version is None:
+        text = "No ticker has recorded the version of its time zone data, or the role cannot read."
+        yield skipped(check, text, "Start a ticker, and use the role harebell_auditor.")
+    elif fault := fault_of(version, today):
+        remedy = "Update the package tzdata of the services, and start the tickers again."
+        yield warned(check, fault, remedy)
+    else:
+        yield passed(check, f"The tickers plan with the time zone data of {version}.")
 
 
 def judge_snapshots(

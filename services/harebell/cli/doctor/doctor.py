@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Annotated, Any, Final
 
 import typer
@@ -53,6 +53,7 @@ DATABASE_CHECKS: Final = (
     "database connections",
     "migrations",
     "held snapshots",
+    "time zone data",
 )
 
 
@@ -302,7 +303,7 @@ async def _check_database(
             found.append(passed(DATABASE_LINK, "The database accepts the login."))
             found_clock, is_encrypted = await _check_clock(session, reader, connection)
             found += found_clock
-            found += await _check_facts(reader, connection, bounds)
+            found += await _check_facts(reader, connection, bounds, today=session.now().date())
     for server in address.servers if is_encrypted else ():
         certificates = links.check_certificates(server, session.now())
         found += await run_check("database certificate", certificates)
@@ -329,6 +330,8 @@ async def _check_facts(
     reader: Any,  # noqa: ANN401  # a module that only this command imports
     connection: Any,  # noqa: ANN401  # of the driver, which has no types
     bounds: _Bounds,
+    *,
+    today: date,
 ) -> list[Check]:
     async def release() -> Iterable[Check]:
         return database.judge_server(await reader.load_server(connection))
@@ -348,7 +351,11 @@ async def _check_facts(
         found = await reader.load_old_snapshots(connection)
         return database.judge_snapshots(found, max_age=bounds.snapshot_age)
 
-    loaders = (release, settings, sessions, migrations, snapshots)
+    async def time_zones() -> Iterable[Check]:
+        version = await reader.load_tzdata_version(connection)
+        return database.judge_tzdata(version, today)
+
+    loaders = (release, settings, sessions, migrations, snapshots, time_zones)
     found: list[Check] = []
     for check, load in zip(DATABASE_CHECKS, loaders, strict=True):
         found += await run_check(check, load())

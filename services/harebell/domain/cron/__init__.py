@@ -4,6 +4,7 @@
 * fields         the fields of an expression, with names, ranges, steps and hashed values
 * expression     `Cron`, a checked expression in a time zone
 * timezones      time zones by name, and their clock changes
+* foreign_forms  forms of other schedulers, and what to write instead
 * next_time      the next scheduled time, across gaps and overlaps of local time
 * calendar       matching dates, and their first one from a date on
 * matcher        matching local times, by croniter

@@ -29,6 +29,7 @@ from harebell.domain.cron.fields import (
     open_step,
     values,
 )
+from harebell.domain.cron.foreign_forms import advice_for
 
 MAX_CACHED: Final = 8_192  # expressions
 _NIL: Final = UUID(int=0)
@@ -126,6 +127,9 @@ def _words(expression: str) -> list[Token]:
         raise InvalidCron(expression, reason, position=forbidden.start())
     start = len(expression) - len(expression.lstrip(_BLANKS))
     whole = Token(expression.strip(_BLANKS), start, expression)
+    advice = advice_for(whole.text)
+    if advice is not None:
+        raise whole.to_error(advice)
     if whole.text.startswith("@"):
         return _words(_nickname(whole))
     if _ZONE_PREFIX.match(whole.text):

@@ -17,7 +17,7 @@ from harebell.domain.literal_secrets import check_literals, check_secrets
 from harebell.domain.target_check import check_pool, check_priority, check_target
 from harebell.domain.tenant_policy import LiteralSecrets, PolicySource, TenantPolicies
 from harebell.domain.url_policy import Egress
-from harebell.domain.validation import check_when
+from harebell.domain.validation import check_expiry, check_when
 
 SET: Final = "set"
 _FIELDS: Final = {field.alias or name for name, field in Definition.model_fields.items()}
@@ -52,6 +52,7 @@ def check_definition(
     """Raise `Rejected` with the field of the first rule that the definition breaks."""
     policy = target_policy.policies.current.of(tenant)
     check_when(definition.when, schedule_id, now=accepted_at)
+    check_expiry(definition.when, definition.expires_after)
     check_calendars(definition.calendars, definition.when)
     check_pinned(definition.pinned_calendars)
     check_priority(definition.priority, policy)

@@ -94,7 +94,6 @@ _STATE_COLUMNS: Final = (
     "planned_until",
     "dispatched",
     "awaited_run",
-    "paused_until",
     "pending_version",
     "pending_at",
     "consecutive_failures",
@@ -107,6 +106,8 @@ _SCHEDULES: Final = select(
     schedules,
     schedule_state.c.state.label("stored_state"),
     *(schedule_state.c[name] for name in _STATE_COLUMNS),
+    # An active schedule keeps the end of its last pause for a while.
+    case((schedule_state.c.state == "paused", schedule_state.c.paused_until)).label("paused_until"),
 ).join(schedule_state, schedule_state.c.schedule_id == schedules.c.id)
 
 # The open runs of each row of a page, by their primary keys. `ended` counts the runs that the

@@ -210,6 +210,6 @@ def resolve_run(unit: UnitOfWork, context: CommandContext, command: RunResolve) 
     )
     changed = record._replace(changed_at=context.accepted_at)
     if record.state is ScheduleState.BLOCKED and not has_unresolved:
-        changed = resume_planning(changed)
+        changed = resume_planning(changed, context.accepted_at)
     unit.update(changed)
     return RunResponse(run_id=command.run_id, status="resolved", state=state)

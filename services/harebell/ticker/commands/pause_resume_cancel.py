@@ -1,14 +1,16 @@
 """The handlers that pause, resume and cancel a schedule."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from harebell.contract.commands import ScheduleCommand, SchedulePause
 from harebell.contract.errors import Conflict
 from harebell.contract.responses import ScheduleResponse
-from harebell.domain.planner import MISSED_AFTER
+from harebell.domain.recurrence import RESOLUTION
 from harebell.domain.run_states import Reason, ScheduleState
 from harebell.ticker.commands.changes import supersede
 from harebell.ticker.commands.responses import schedule_response
+from harebell.ticker.model.planning import plan_record
 from harebell.ticker.model.planning_cursor import resume_planning
 from harebell.ticker.model.request import CommandContext
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
@@ -70,7 +72,16 @@ def resume(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) ->
         raise Conflict(
             f"The schedule must be paused or errored, not {record.state}.", code="not_paused"
         )
-    resumed = resume_planning(record._replace(changed_at=context.accepted_at))
+    resumed_at = context.accepted_at
+    resumed = resume_planning(record._replace(changed_at=resumed_at), resumed_at)
     unit.request_stop(unit.claimed_runs(record), None)
-    cursor = max(record.planned_until, context.accepted_at - MISSED_AFTER)
+    cursor = max(record.planned_until, _first_time(resumed, resumed_at) - RESOLUTION)
     return schedule_response(unit.update(resumed), "resumed", cursor)
+
+
+def _first_time(resumed: ScheduleRecord, resumed_at: datetime) -> datetime:
+    """Return the first time that may run: the end of the pause, or a time that is caught up."""
+    if resumed.awaited_run is not None:
+        return resumed_at
+    runs = plan_record(resumed, resumed_at, resumed_at).runs
+    return runs[0].scheduled_for if runs else resumed_at

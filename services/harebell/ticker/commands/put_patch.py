@@ -14,6 +14,7 @@ from harebell.domain.calendar_check import check_calendars
 from harebell.domain.literal_secrets import literal_warnings
 from harebell.domain.recurrence import initial_cursor
 from harebell.domain.run_states import ScheduleState
+from harebell.domain.validation import check_expiry
 from harebell.ticker.commands.changes import change, check_one_shot, new_version
 from harebell.ticker.commands.ended import change_ended, reject_ended, revive, start_again
 from harebell.ticker.commands.responses import schedule_response
@@ -96,6 +97,7 @@ def patch(unit: UnitOfWork, context: CommandContext, command: SchedulePatch) -> 
         error.field = f"set.{error.field}"
         raise
     check_calendars(definition.calendars, definition.when, "set.calendars")
+    check_expiry(definition.when, definition.expires_after, "set.expires_after")
     definition = with_pinned_calendars(definition, unit.calendars, context.tenant)
     response = _change_definition(unit, context, before, definition=definition, command=command)
     return _with_warnings(response, definition)

@@ -105,4 +105,4 @@ def _block_or_pause(
         return record
     unit.request_stop(unit.claimed_runs(record), Reason.PAUSED)
     unstaged = unit.unstage(record, Reason.PAUSED)
-    return unstaged._replace(state=state, reason=reason, next_at=None)
+    return unstaged._replace(state=state, reason=reason, next_at=None, paused_until=None)

@@ -90,7 +90,7 @@ def plan_schedule(record: ScheduleRecord, now: datetime, until: datetime) -> Pla
         if now < record.paused_until:  # a pass includes the next times within the horizon
             postponed = _postpone(record, record.paused_until, until - now)
             return PlanningStep(previous=record, record=postponed)
-        record = resume_planning(record)
+        record = resume_planning(record, record.paused_until)
     pending = record.pending
     if not pending or pending[0].since > until:
         return _plan_window(record, now, until)
@@ -120,18 +120,7 @@ def _plan_window(
         waiting = record._replace(next_at=record.pending_at)
         return PlanningStep(previous=record, record=waiting)
     try:
-        result = plan(
-            version.recurrence,
-            version.policy,
-            record.id,
-            placement=placement_of(version),
-            cursor=record.planned_until,
-            dispatched=record.dispatched + uncounted,
-            now=now,
-            until=until,
-            skipped_times=record.skipped_times,
-            open_runs=record.open_runs,
-        )
+        result = plan_record(record, now, until, uncounted=uncounted)
     except RECURRENCE_ERRORS as error:
         errored = record._replace(
             state=ScheduleState.ERRORED, next_at=record.pending_at, reason=str(error)
@@ -151,6 +140,26 @@ def _plan_window(
     )
 
 
+def plan_record(
+    record: ScheduleRecord, now: datetime, until: datetime, *, uncounted: int = 0
+) -> PlanningResult:
+    """Plan an active schedule by the version in force. Raise one of `RECURRENCE_ERRORS`."""
+    version = record.version
+    return plan(
+        version.recurrence,
+        version.policy,
+        record.id,
+        placement=placement_of(version),
+        cursor=record.planned_until,
+        dispatched=record.dispatched + uncounted,
+        now=now,
+        until=until,
+        skipped_times=record.skipped_times,
+        open_runs=record.open_runs,
+        resumed_at=record.paused_until,
+    )
+
+
 def _planned(record: ScheduleRecord, result: PlanningResult, now: datetime) -> ScheduleRecord:
     """Return the schedule after a pass. A sequential schedule waits for the end of its run."""
     cursor = result.planned_until
@@ -161,8 +170,12 @@ def _planned(record: ScheduleRecord, result: PlanningResult, now: datetime) -> S
     else:
         next_at = min(filter(None, [result.next_at, next_at]), default=None)
         state = state if next_at else ScheduleState.COMPLETED
+    resumed_at = record.paused_until
+    if resumed_at is not None and resumed_at <= now - MISSED_AFTER:
+        resumed_at = None  # its times are missed without it
     return record._replace(
         planned_until=cursor,
+        paused_until=resumed_at,
         skipped_times=skipped_times,
         awaited_run=awaited,
         next_at=next_at,

@@ -1,13 +1,16 @@
 """The planning cursor of a schedule after a pause, a block or a change."""
 
+from datetime import datetime
+
 from harebell.domain.recurrence import recurs_at
 from harebell.domain.run_states import ScheduleState
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 
 
-def resume_planning(record: ScheduleRecord) -> ScheduleRecord:
+def resume_planning(record: ScheduleRecord, resumed_at: datetime) -> ScheduleRecord:
     """Return the active schedule after a pause or a block, with no consecutive failures.
 
+    `paused_until` keeps the end of the pause, because its times are missed.
     A pause unstaged runs of an earlier version, and the recurrence does not return these runs.
     `to_restage` contains their times.
     """
@@ -21,7 +24,7 @@ def resume_planning(record: ScheduleRecord) -> ScheduleRecord:
         time for time in of_version if not recurs_at(record.version.recurrence, time)
     )
     return continue_planning(record)._replace(
-        paused_until=None, consecutive_failures=0, to_restage=to_restage
+        paused_until=resumed_at, consecutive_failures=0, to_restage=to_restage
     )
 
 

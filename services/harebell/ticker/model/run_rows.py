@@ -69,7 +69,14 @@ def restage(
     version = record.version
     times = [time for time in record.to_restage if RunKey(time, record.id) in unstaged]
     placement = placement_of(version)
-    return catch_up(version.policy, record.id, times, placement=placement, now=now)
+    return catch_up(
+        version.policy,
+        record.id,
+        times,
+        placement=placement,
+        now=now,
+        resumed_at=record.paused_until,
+    )
 
 
 def ticket_headers(

@@ -34,6 +34,7 @@ class ScheduleRecord(NamedTuple):
     reason: str | None = None
     awaited_run: datetime | None = None  # the run of a sequential schedule that must end first
     consecutive_failures: int = 0
+    # The end of the pause, or of the last one as long as it decides which times are missed.
     paused_until: datetime | None = None
     pending: tuple[Version, ...] = ()  # in the order of their effective times
     skipped_times: tuple[datetime, ...] = ()  # scheduled times that a user skipped
