@@ -24,8 +24,8 @@ from harebell.dev.plan import ServiceKind, module_command
 from harebell.dev.spawn import UMASK, OsUser, Process, identify, shifted_clock, start_process
 
 MODULES: Final = {module_command(kind): f"harebell.{kind}" for kind in ServiceKind}
-# The interpreter and the loader of libraries read these variables before the first import.
-READ_AT_THE_START: Final = ("LD_PRELOAD", "PYTHONPATH")
+# The interpreter, the loader of libraries and `zoneinfo` read these variables once.
+READ_AT_THE_START: Final = ("LD_PRELOAD", "PYTHONPATH", "PYTHONTZPATH")
 
 
 def start_copy(

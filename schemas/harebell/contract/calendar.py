@@ -3,12 +3,19 @@
 from datetime import date
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from harebell.contract.command_base import CommandBase
-from harebell.contract.message import Message, StrictMessage, empty_default, invalid, quoted
+from harebell.contract.message import (
+    Message,
+    StrictMessage,
+    empty_default,
+    invalid,
+    quoted,
+    text_of_form,
+)
 from harebell.contract.policy import OnExcluded
-from harebell.contract.types import Count, ShortText
+from harebell.contract.types import TIME_OF_DAY, Count, ShortText
 
 MAX_CALENDARS: Final = 100  # of one tenant
 MAX_CALENDAR_DAYS: Final = 500  # days and ranges of one calendar
@@ -47,10 +54,16 @@ def _check_open_day(number: int) -> int:
     return number
 
 
-CalendarName: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+CalendarName: TypeAlias = Annotated[
+    str,
+    text_of_form(
+        r"^[a-z0-9][a-z0-9._-]{0,62}$",
+        "have 1 to 63 lower-case letters, digits, dots, _ and -, and begin with a letter or digit",
+    ),
+]
 CalendarDays: TypeAlias = Annotated[str, AfterValidator(_check_days)]
 Weekday: TypeAlias = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-ClockTime: TypeAlias = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+ClockTime: TypeAlias = Annotated[str, TIME_OF_DAY]
 
 
 class WeeklyHours(StrictMessage):

@@ -12,7 +12,7 @@ from harebell.contract.calendar import CALENDAR_COMMANDS
 from harebell.contract.command_base import CommandBase
 from harebell.contract.dead_letter import ExportedDeadLetter, OpenDeadLetterFilter
 from harebell.contract.errors import InvalidInput
-from harebell.contract.message import StrictMessage, invalid
+from harebell.contract.message import StrictMessage, invalid, text_of_form
 from harebell.contract.policy import Overlap
 from harebell.contract.progress import Progress
 from harebell.contract.schedule import Definition
@@ -222,7 +222,13 @@ class RunFail(RunReport):
     attempt.
     """
 
-    code: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+    code: Annotated[
+        str,
+        text_of_form(
+            r"^[a-z][a-z0-9_]{0,63}$",
+            "have 1 to 64 lower-case letters, digits and _, and begin with a letter",
+        ),
+    ]
     reason: Annotated[Text, StringConstraints(max_length=MAX_FAILURE_REASON)] = ""
     retryable: bool = True
     retry_after: Duration | None = None

@@ -2,6 +2,7 @@
 
 import json
 import re
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
@@ -15,6 +16,24 @@ _LONG_DIGITS: Final = re.compile(rb"\d{19}")  # shorter integers always fit in 6
 _MAX_DIGITS: Final = 20
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**64
+
+# The first bytes of forms that are no JSON in UTF-8.
+_OTHER_FORMS: Final = {
+    b"\x1f\x8b": "compressed with gzip",
+    b"\x28\xb5\x2f\xfd": "compressed with Zstandard",
+    b"\x78\x01": "compressed with zlib",
+    b"\x78\x9c": "compressed with zlib",
+    b"\x78\xda": "compressed with zlib",
+    b"BZh": "compressed with bzip2",
+    b"\xfd7zXZ\x00": "compressed with xz",
+    b"PK\x03\x04": "a zip archive",
+    BOM_UTF16_LE: "in UTF-16",
+    BOM_UTF16_BE: "in UTF-16",
+    b"{\x00": "in UTF-16",
+    b"\x00{": "in UTF-16",
+    b"[\x00": "in UTF-16",
+    b"\x00[": "in UTF-16",
+}
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -44,7 +63,11 @@ def encode_plain(records: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def decode(body: bytes) -> Any:  # noqa: ANN401  # JSON
-    """Return the JSON value. Raise `InvalidInput` for other bytes and for integers over 64 bits."""
+    """Return the JSON value. Raise `InvalidInput` for other bytes and for integers over 64 bits.
+
+    A byte order mark of UTF-8 is ignored.
+    """
+    body = body.removeprefix(BOM_UTF8)
     value = decode_trusted(body)
     if _LONG_DIGITS.search(body):
         _reject_long_integers(body)
@@ -59,7 +82,19 @@ def decode_trusted(body: bytes) -> Any:  # noqa: ANN401  # JSON
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"The text is not JSON: {error}.", code="not_json") from None
+        raise InvalidInput(_why_not_json(body, error), code="not_json") from None
+
+
+def _why_not_json(body: bytes, error: orjson.JSONDecodeError) -> str:
+    """Return the reason for the person who wrote the body."""
+    for start, form in _OTHER_FORMS.items():
+        if body.startswith(start):
+            return f"The body must be JSON in UTF-8, but it is {form}."
+    try:
+        body.decode()
+    except UnicodeDecodeError as invalid:
+        return f"The text must be UTF-8, but byte {invalid.start} is 0x{body[invalid.start]:02x}."
+    return f"The text is not JSON: {error}." if body else "The text must be JSON, but it is empty."
 
 
 def decode_model(adapter: TypeAdapter[T], body: bytes) -> T:

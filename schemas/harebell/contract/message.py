@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from reprlib import Repr
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harebell.contract.errors import InvalidInput
@@ -114,22 +114,26 @@ def parse(model: type[M], value: object) -> M:
         raise to_invalid_input(error.errors(include_url=False)[0]) from None
 
 
-_EXPECTED: Final = {
-    "dict_type": "an object",
-    "model_type": "an object",
-    "uuid_parsing": "a UUID",
-    "uuid_type": "a UUID",
+# What a value must be or have, by its pattern or by the type of an error.
+_FORMS: Final[dict[str, str]] = {
+    "dict_type": "be an object",
+    "model_type": "be an object",
+    "uuid_parsing": "be a UUID",
+    "uuid_type": "be a UUID",
 }
+
+
+def text_of_form(pattern: str, form: str, *, max_length: int | None = None) -> StringConstraints:
+    """Return the constraint of a text. An error says `The value must {form}`."""
+    _FORMS[pattern] = form
+    return StringConstraints(pattern=pattern, max_length=max_length)
 
 
 def to_invalid_input(error: ErrorDetails) -> InvalidInput:
     """Return the `InvalidInput` of an error of pydantic, with its field and a whole sentence."""
     field = field_path(error["loc"]) or None
-    found = REDACTED if hides_input(error["loc"], error["input"]) else quoted(error["input"])
     if reason := error.get("ctx", {}).get("reason"):
         return InvalidInput(reason, field=field, code=error["type"])
-    if error["input"] == "" and error["type"].endswith("too_short"):
-        return InvalidInput("The text must not be empty.", field=field)
     match error["type"]:
         case "extra_forbidden":
             name = quoted(error["loc"][-1])
@@ -137,11 +141,19 @@ def to_invalid_input(error: ErrorDetails) -> InvalidInput:
         case "missing":
             name = quoted(error["loc"][-1])
             return InvalidInput(f"The field {name} is required.", field=field, code="missing_field")
-        case kind if kind in _EXPECTED:
-            reason = f"The value must be {_EXPECTED[kind]}, not {found}."
-            return InvalidInput(reason, field=field)
         case _:
-            return InvalidInput(_sentence(error["msg"], found), field=field)
+            return InvalidInput(_reason(error), field=field)
+
+
+def _reason(error: ErrorDetails) -> str:
+    """Return a sentence about a value, which contains the value unless that may be a secret."""
+    value, kind = error["input"], error["type"]
+    if value == "" and kind.endswith("too_short"):
+        return "The text must not be empty."
+    found = REDACTED if hides_input(error["loc"], value) else quoted(value)
+    if form := _FORMS.get(error.get("ctx", {}).get("pattern", kind)):
+        return f"The value must {form}, not {found}."
+    return _sentence(error["msg"], found)
 
 
 def _sentence(message: str, found: str) -> str:

@@ -4,10 +4,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from harebell.contract.message import StrictMessage
-from harebell.contract.types import Count, Duration, RateWindow
+from harebell.contract.message import StrictMessage, text_of_form
+from harebell.contract.types import TIME_OF_DAY, Count, Duration, RateWindow
 
 MAX_RATE_LIMIT_STARTS: Final = 1000  # of one rate limit, whose row stores each of them
 MAX_LABEL_LIMIT: Final = 1000  # runs of one label at once, whose rows each claim reads
@@ -63,7 +63,7 @@ class CatchUp(StrictMessage):
     mode: CatchUpMode = CatchUpMode.ONE
     window: Duration = timedelta(hours=1)
     max: Annotated[Count, Field(le=100)] = 100
-    not_after: Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = None
+    not_after: Annotated[str, TIME_OF_DAY] | None = None
 
 
 class RecoveryClass(StrEnum):
@@ -136,5 +136,11 @@ class Concurrency(StrictMessage):
     each schedule applies to its own runs. A run that waits uses no attempt.
     """
 
-    label: Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
+    label: Annotated[
+        str,
+        text_of_form(
+            LABEL_PATTERN,
+            "have 1 to 128 letters, digits and _.:/-, and begin with a letter or digit",
+        ),
+    ]
     limit: Annotated[Count, Field(le=MAX_LABEL_LIMIT)]

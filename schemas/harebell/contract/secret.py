@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Discriminator, StringConstraints, Tag
+from pydantic import Discriminator, Tag
 
-from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage
+from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, text_of_form
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"  # no name leaves its directory
 REFERENCE_FIELD: Final = "secret"  # the only field of a reference
@@ -13,7 +13,12 @@ REFERENCE_FIELD: Final = "secret"  # the only field of a reference
 TAG_OF_REFERENCE: Final = Tag(UNION_TAG_PREFIX + "reference")
 TAG_OF_LITERAL: Final = Tag(UNION_TAG_PREFIX + "literal")
 
-SecretName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+SecretName = Annotated[
+    str,
+    text_of_form(
+        NAME_PATTERN, "have 1 to 128 letters, digits, dots, _ and -, and begin with no sign"
+    ),
+]
 
 
 class SecretRef(StrictMessage):

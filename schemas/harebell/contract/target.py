@@ -28,6 +28,7 @@ from harebell.contract.message import (
     empty_default,
     invalid,
     quoted,
+    text_of_form,
 )
 from harebell.contract.secret import SecretRef
 from harebell.contract.target_headers import (
@@ -217,7 +218,14 @@ class HttpCall(DelegableCall):
     """
 
     method: HttpMethod = HttpMethod.POST
-    url: Annotated[str, StringConstraints(max_length=MAX_URL, pattern=r"^https?://[^\s/]+\S*$")]
+    url: Annotated[
+        str,
+        text_of_form(
+            r"^[Hh][Tt][Tt][Pp][Ss]?://[^\s/]+\S*$",
+            "begin with http:// or https://, have a host, and contain no space",
+            max_length=MAX_URL,
+        ),
+    ]
     headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS)] = (
         empty_default(dict)
     )

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from harebell.contract.amqp_names import IDEMPOTENCY_KEY
-from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, invalid, quoted
+from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, invalid, quoted, text_of_form
 from harebell.contract.secret import (
     LITERAL_OR_REFERENCE,
     TAG_OF_LITERAL,
@@ -173,7 +173,12 @@ def _check_amqp_scalar(value: object) -> object:
     raise invalid("invalid_header", reason)
 
 
-HeaderName = Annotated[str, StringConstraints(pattern=_HEADER_NAME)]
+HeaderName = Annotated[
+    str,
+    text_of_form(
+        _HEADER_NAME, "have 1 to 128 letters, digits and signs that HTTP allows in a name"
+    ),
+]
 HeaderText = Annotated[
     str, BeforeValidator(_check_header), StringConstraints(max_length=MAX_HEADER)
 ]

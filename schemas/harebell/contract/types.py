@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from harebell.contract.message import invalid, quoted
+from harebell.contract.message import invalid, quoted, text_of_form
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 MS_DECIMALS: Final = 1  # of each duration that Harebell measures
@@ -297,7 +297,14 @@ Json: TypeAlias = Any  # a decoded JSON value: str, int, float, bool, None, list
 CheckedJson = Annotated[Any, BeforeValidator(check_json)]
 Text = Annotated[str, BeforeValidator(check_json)]
 ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=256)]
-Tenant = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-PoolName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+_NAME: Final = text_of_form(
+    r"^[a-z0-9][a-z0-9_-]{0,62}$",
+    "have 1 to 63 lower-case letters, digits, _ and -, and begin with a letter or digit",
+)
+TIME_OF_DAY: Final = text_of_form(
+    r"^([01]\d|2[0-3]):[0-5]\d$", "be a time of day in the form 22:30"
+)
+Tenant = Annotated[str, _NAME]
+PoolName = Annotated[str, _NAME]
 Tag = Annotated[ShortText, StringConstraints(max_length=64)]
 Count = Annotated[int, Field(ge=1, strict=True)]

@@ -12,7 +12,7 @@ from tests.unit.cli.conftest import CommandLine, FakeBroker
 
 from harebell.cli.imports.celery_entries import BeatDocument, convert_beat
 from harebell.cli.imports.crontab_lines import CrontabOptions, convert_crontab
-from harebell.cli.manifests.files import read_documents
+from harebell.cli.manifests.files import read_manifests
 from harebell.cli.manifests.plan import desired_schedules
 from harebell.contract.message import parse
 
@@ -218,7 +218,7 @@ def test_output_is_read_by_apply_and_needs_no_broker(
 
     result = cli("import", "crontab", str(file), "--task", "shell.run", "--timezone", "UTC")
 
-    documents = read_documents("-", BytesIO(result.stdout.encode()))
+    documents = read_manifests("-", BytesIO(result.stdout.encode()))
     assert len(desired_schedules(documents, "cron")) == 2
     assert result.exit_code == 4
     assert "@reboot" in result.stderr
@@ -235,7 +235,7 @@ def test_celery_output_is_read_by_apply(cli: CommandLine, tmp_path: Path) -> Non
     result = cli("import", "celery", "shop:app", "--python", str(interpreter), "--key-prefix", "c-")
 
     # Equal objects become no anchors, which apply refuses.
-    documents = read_documents("-", BytesIO(result.stdout.encode()))
+    documents = read_manifests("-", BytesIO(result.stdout.encode()))
     assert list(desired_schedules(documents, "shop")) == ["c-remind", "c-b"]
     assert result.exit_code == 0
     assert "The entries of the scheduler x are not carried over." in result.stderr

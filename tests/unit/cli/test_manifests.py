@@ -82,6 +82,78 @@ def test_apply_creates_missing_schedules_and_updates_different_schedules(
     assert rows["daily"]["changes"][0]["text"] == "priority: 9 -> (none)"
 
 
+def test_apply_reads_a_mounted_config_map_once(
+    cli: CommandLine, broker: FakeBroker, tmp_path: Path
+) -> None:
+    """Kubernetes links each file to `..data`, and that to a folder of the present version."""
+    (tmp_path / "..2026_11_27").mkdir()
+    (tmp_path / "..data").symlink_to("..2026_11_27")
+    for name in ("hourly.json", "daily.yaml"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    (tmp_path / "..data" / "hourly.json").write_text(json.dumps([HOURLY]))
+    (tmp_path / "..data" / "daily.yaml").write_text(yaml.safe_dump(DAILY))
+    (tmp_path / "same.yaml").symlink_to("daily.yaml")
+    broker.respond = StoredSchedules()
+
+    result = cli("apply", "-f", str(tmp_path), "--owner", "sales")
+
+    assert result.exit_code == 0, result.stderr
+    assert sorted(key for _, key, _ in commands_of(broker)) == ["daily", "hourly"]
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("- {key: a}\n- key: b\n- {key: a}\n", ["b.yaml, line 3", "also in ", "b.yaml, line 1"]),
+        ("key: hourly\n", ["'hourly' is also in ", "hourly.json, line 1", "b.yaml, line 1"]),
+        ("key: a\nowner: other\n", ["b.yaml, line 2: owner: other"]),
+        ("key: a\nwhen: {now: true}\npriorty: 0x1F\n", ["b.yaml, line 3: priorty: 0x1F"]),
+        ("key: a\n\npriority: 0x1F\n", ["not 31. (", "b.yaml, line 3: priority: 0x1F"]),
+        ("key: a\ntimeout: 010\n", ["b.yaml, line 2: timeout: 010"]),
+        ("when: {now: true}\n", ["must have a key", "b.yaml, line 1"]),
+    ],
+)
+def test_apply_names_the_file_the_line_and_the_text_of_a_fault(
+    cli: CommandLine, broker: FakeBroker, folder: Path, text: str, places: list[str]
+) -> None:
+    target = "target: {task: {name: a}}\n" if text.startswith("key") else ""
+    (folder / "b.yaml").write_text(text + target)
+    broker.respond = StoredSchedules()
+
+    result = cli("apply", "-f", str(folder), "--owner", "sales")
+
+    assert result.exit_code == 2
+    assert [each for each in places if each not in result.stderr] == [], result.stderr
+    assert commands_of(broker) == []
+
+
+def test_apply_shows_the_line_of_a_field_that_the_service_rejects(
+    cli: CommandLine, broker: FakeBroker, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "key: a\nwhen:\n  cron: 0 0 31 2 *\ntarget:\n  http:\n    url: https://acme.example/\n"
+        "    headers:\n      Authorization: s3cret\n"
+    )
+    schedules = StoredSchedules()
+
+    def stderr_after(field: str) -> str:
+        error = {"code": "invalid", "reason": "The value is bad.", "field": field}
+
+        def respond(request: Request) -> Any:
+            is_put = request.verb == "schedule.put"
+            return {"ok": False, "error": error} if is_put else schedules(request)
+
+        broker.respond = respond
+        return cli("apply", "-f", str(file), "--owner", "sales").stderr
+
+    found = [stderr_after("when.cron"), stderr_after("target.http.headers.Authorization")]
+
+    assert f"({file}, line 3: cron: 0 0 31 2 *)" in found[0]
+    assert f"({file}, line 8)" in found[1]
+    assert "s3cret" not in found[1]
+
+
 @pytest.mark.requirement("ASK-15")
 def test_apply_dry_run_prints_the_differences_and_changes_nothing(
     cli: CommandLine, broker: FakeBroker, folder: Path

@@ -58,7 +58,27 @@ def test_quoted_is_short_for_a_long_value(value: object) -> None:
         ({"colour": "blue"}, "colour", "The field 'colour' is unknown."),
         ({"target": None}, "target", "The value must be an object, not None."),
         ({"metadata": 7}, "metadata", "The value must be an object, not 7."),
-        ({"pool": "A b"}, "pool", "The string must match pattern"),
+        ({"pool": "A b"}, "pool", "The value must have 1 to 63 lower-case letters"),
+        (
+            {"target": {"http": {"url": "ftp://acme.example/"}}},
+            "target.http.url",
+            "The value must begin with http:// or https://, have a host, and contain no space",
+        ),
+        (
+            {"catch_up": {"not_after": "24:00"}},
+            "catch_up.not_after",
+            "The value must be a time of day in the form 22:30, not '24:00'.",
+        ),
+        (
+            {"sign": ["../x"]},
+            "sign[0]",
+            "The value must have 1 to 128 letters, digits, dots, _ and -, and begin with no sign",
+        ),
+        (
+            {"target": {"http": {"url": HOOK, "headers": {"a b": "c"}}}},
+            "target.http.headers.a b.[key]",
+            "The value must have 1 to 128 letters, digits and signs that HTTP allows in a name",
+        ),
         (
             {"tags": ["x"] * 33},
             "tags",
@@ -78,6 +98,11 @@ def test_error_of_a_field_is_a_sentence(fields: dict[str, Any], field: str, reas
     assert caught.value.field == field
     assert caught.value.reason.startswith(reason)
     assert caught.value.reason.endswith(".")
+
+
+@pytest.mark.parametrize("url", ["HTTP://acme.example/", "Https://acme.example", "hTTp://[::1]/x"])
+def test_scheme_of_a_url_may_have_capital_letters(url: str) -> None:
+    assert parse(HttpCall, {"url": url}).url == url
 
 
 @pytest.mark.parametrize(

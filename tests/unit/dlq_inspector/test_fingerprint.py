@@ -1,6 +1,7 @@
 """Failures have one fingerprint if they differ only in values that vary between failures."""
 
 import string
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -30,7 +31,17 @@ def group_of(tenant: str, payload: dict[str, Any], error_code: str, error: str) 
         ("503 Service Unavailable", "<n> Service Unavailable"),
         ("timed out after 30.5 s", "timed out after <n> s"),
         ("no order 6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11", "no order <uuid>"),
-        ("at 0x7f3a, commit 4d7a0f2b8e11", "at <hex>, commit <hex>"),
+        ("at 0x7f3a, commit 4d7a0f2b8e11", "at <n>, commit <n>"),
+        ("since 2026-11-27T12:00:00.5Z", "since <time>"),
+        ("after 15ms or 1500ms or 1.5s", "after <n>ms or <n>ms or <n>s"),
+        ("request req_8f3kQ2zX failed", "request <n> failed"),
+        ("id=V1StGXR8_Z5jdHi6B-myT", "id=<n>"),
+        ("ray kQzXbWpLmN", "ray <n>"),
+        ("pod order-service-7f9c4d5b6-x2k9p is gone", "pod order-service-<n> is gone"),
+        ("order-17-eu", "order-<n>-eu"),
+        ("v2 of read_timeout_ms", "v<n> of read_timeout_ms"),
+        ("ReadTimeoutError in HTTPSConnectionPool", "ReadTimeoutError in HTTPSConnectionPool"),
+        ("-x_ --flag pre-commit", "-x_ --flag pre-commit"),
         ("no column 'age' in \"users\"", "no column <text> in <text>"),
         ("can't reach it", "can't reach it"),
         ("GET https://acme.example/a/17?b=2: refused", "GET https://acme.example:443 refused"),
@@ -56,6 +67,30 @@ def test_failures_have_one_group_if_they_differ_in_a_number(one: int, other: int
     groups = {
         group_of("acme", HOOK, "http_503", f"order {number} was refused") for number in (one, other)
     }
+
+    assert len(groups) == 1
+
+
+@pytest.mark.requirement("ASK-25")
+@pytest.mark.parametrize(
+    ("alphabet", "length"),
+    [
+        ("0123456789abcdef", 16),
+        ("0123456789abcdef", 32),
+        (string.ascii_lowercase + string.digits, 20),
+        (string.ascii_letters + string.digits, 20),
+        (string.ascii_letters + string.digits + "-_", 32),
+        ("0123456789ABCDEFGHJKMNPQRSTVWXYZ", 26),
+    ],
+)
+@pytest.mark.parametrize("text", ["request {} failed", "failed (req_{})", "id={}, try later"])
+def test_failures_have_one_group_if_they_differ_in_a_random_id(
+    text: str, alphabet: str, length: int
+) -> None:
+    source = Random(7)  # noqa: S311  # equal ids in each run
+    ids = ["".join(source.choices(alphabet, k=length)) for _ in range(8)]
+
+    groups = {group_of("acme", HOOK, "http_503", text.format(each)) for each in ids}
 
     assert len(groups) == 1
 

@@ -14,16 +14,24 @@ from harebell.cli.framework.options import DryRun
 from harebell.cli.framework.output import error_line_of
 from harebell.cli.framework.session import Session
 from harebell.cli.manifests.export import MAX_CONCURRENT_REQUESTS, fetch_schedules
-from harebell.cli.manifests.files import read_documents
+from harebell.cli.manifests.files import read_manifests
+from harebell.cli.manifests.manifest import Manifest
 from harebell.cli.manifests.plan import (
     ManifestAction,
     ManifestStep,
     desired_schedules,
+    placing_errors,
     plan_cancel,
     plan_put,
 )
 from harebell.client import Client
-from harebell.contract.errors import CommandRejected, Conflict, HarebellError, Rejected
+from harebell.contract.errors import (
+    CommandRejected,
+    Conflict,
+    HarebellError,
+    InvalidInput,
+    Rejected,
+)
 
 app = typer.Typer()
 
@@ -65,7 +73,7 @@ class ApplyOptions:
 @command(app, "apply")
 async def apply(session: Session, options: ApplyOptions) -> ExitCode:
     """Make the schedules of one owner equal to files. Print every step with its differences."""
-    desired = desired_schedules(read_documents(options.file, sys.stdin.buffer), options.owner)
+    desired = desired_schedules(read_manifests(options.file, sys.stdin.buffer), options.owner)
     async with session.connect() as client:
         steps = await _plan(client, desired, options)
         errors: list[HarebellError | None] = [None] * len(steps)
@@ -77,17 +85,23 @@ async def apply(session: Session, options: ApplyOptions) -> ExitCode:
     session.output.print_rows(rows, COLUMNS)
     for step, error in results:
         if error is not None:
-            session.output.print_message(f"{step.key}: {error_line_of(error)}")
+            text = f"{step.key}: {error_line_of(error)}"
+            if isinstance(error, InvalidInput | CommandRejected) and step.key in desired:
+                text += f" ({desired[step.key].place_of(error.field)})"
+            session.output.print_message(text)
     failed = sum(error is not None for error in errors)
     return exit_code_of_many(done=len(steps) - failed, failed=failed)
 
 
 async def _plan(
-    client: Client, desired: Mapping[str, Mapping[str, Any]], options: ApplyOptions
+    client: Client, desired: Mapping[str, Manifest], options: ApplyOptions
 ) -> list[ManifestStep]:
     """Return every step. Compare all schedules before any step changes one."""
     stored = await fetch_schedules(client, list(desired))
-    steps = [plan_put(desired[key], stored[key], options.owner) for key in desired]
+    steps = []
+    for key, manifest in desired.items():
+        with placing_errors(manifest):
+            steps.append(plan_put(manifest.definition, stored[key], options.owner))
     if options.prune:
         owned = [row async for row in client.schedules(owner=options.owner)]
         cancels = (plan_cancel(row) for row in owned if row.key not in desired)

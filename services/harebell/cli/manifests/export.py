@@ -16,6 +16,7 @@ from harebell.cli.framework.session import Session
 from harebell.cli.manifests.plan import without_defaults
 from harebell.client import Client, CommandRejected, ScheduleDetail
 from harebell.contract.errors import NotFound
+from harebell.runtime.yaml_document import resolve_core_schema
 
 app = typer.Typer()
 
@@ -26,6 +27,8 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, _: object) -> bool:
         return True
 
+
+resolve_core_schema(_Dumper)  # besides the types of YAML 1.1, so that readers of both agree
 
 MAX_CONCURRENT_REQUESTS: Final = 20
 ENDED_STATES: Final = ("cancelled", "completed")

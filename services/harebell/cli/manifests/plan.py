@@ -1,12 +1,14 @@
 """The plan of `harebell apply`: the steps that make stored schedules equal to the files."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 import orjson
 
+from harebell.cli.manifests.manifest import Manifest
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
 from harebell.contract.redaction import literals_of, redact_definition, refuse_redacted
@@ -54,31 +56,48 @@ class ManifestStep:
     compares_secrets: bool = False  # the service compares the literal secrets with the stored ones
 
 
-def desired_schedules(items: Iterable[Mapping[str, Any]], owner: str) -> dict[str, dict[str, Any]]:
+def desired_schedules(manifests: Iterable[Manifest], owner: str) -> dict[str, Manifest]:
     """Return the schedules of the files by key, in their order.
 
-    Raises `InvalidInput` for a schedule without a key, with the key of another schedule, with
-    another owner, with an unknown field or with a redacted value.
+    Raises `InvalidInput` with the place of a schedule without a key, with the key of another
+    schedule, with another owner, with an unknown field or with a redacted value.
     """
-    desired: dict[str, dict[str, Any]] = {}
-    for index, item in enumerate(items):
-        field = f"[{index}]"
-        key = item.get("key")
-        if not isinstance(key, str):
-            reason = "The schedule must have a key, which identifies it in the next apply."
-            raise InvalidInput(reason, field=field, code="no_key")
-        if key in desired:
-            reason = f"The key must be unique in the files, but {key!r} occurs twice."
-            raise InvalidInput(reason, field=field, code="duplicate_key")
-        if item.get("owner", owner) != owner:
-            reason = f"The owner of {key!r} must be {owner!r}, not {item['owner']!r}."
-            raise InvalidInput(reason, field=f"{field}.owner", code="foreign_owner")
-        if unknown := set(item) - FIELDS:
-            reason = f"The schedule {key!r} has a field that does not exist."
-            raise InvalidInput(reason, field=f"{field}.{min(unknown)}", code="unknown_field")
-        refuse_redacted(item.get("target"), f"{field}.target")
-        desired[key] = {**item, "owner": owner}
+    desired: dict[str, Manifest] = {}
+    for manifest in manifests:
+        with placing_errors(manifest):
+            key = _check_manifest(manifest.definition, owner)
+            if key in desired:
+                other = desired[key].place_of()
+                reason = f"The key must be unique in the files, but {key!r} is also in {other}."
+                raise InvalidInput(reason, field="key", code="duplicate_key")
+        desired[key] = replace(manifest, definition={**manifest.definition, "owner": owner})
     return desired
+
+
+@contextmanager
+def placing_errors(manifest: Manifest) -> Iterator[None]:
+    """Add the place of the faulty field to the reason of an error."""
+    try:
+        yield
+    except InvalidInput as error:
+        reason = f"{error.reason} ({manifest.place_of(error.field)})"
+        raise InvalidInput(reason, field=error.field, code=error.code) from None
+
+
+def _check_manifest(definition: Mapping[str, Any], owner: str) -> str:
+    """Return the key. Raise `InvalidInput`."""
+    key = definition.get("key")
+    if not isinstance(key, str):
+        reason = "The schedule must have a key, which identifies it in the next apply."
+        raise InvalidInput(reason, field="key", code="no_key")
+    if definition.get("owner", owner) != owner:
+        reason = f"The owner of {key!r} must be {owner!r}, not {definition['owner']!r}."
+        raise InvalidInput(reason, field="owner", code="foreign_owner")
+    if unknown := set(definition) - FIELDS:
+        reason = f"The schedule {key!r} has a field that does not exist."
+        raise InvalidInput(reason, field=min(unknown), code="unknown_field")
+    refuse_redacted(definition.get("target"), "target")
+    return key
 
 
 def plan_put(desired: Mapping[str, Any], stored: ScheduleDetail | None, owner: str) -> ManifestStep:
