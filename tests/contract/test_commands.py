@@ -68,8 +68,8 @@ def checked(body: bytes, routing_key: str = "acme.schedule.put", **properties: A
 BAD_PUTS = [
     # not JSON, or JSON that PostgreSQL cannot store
     (b"{when: now}", "not_json", None, "not JSON"),
-    (b"", "not_json", None, "not JSON"),
-    (b'{"key": "\xff"}', "not_json", None, "not JSON"),
+    (b"", "not_json", None, "it is empty"),
+    (b'{"key": "\xff"}', "not_json", None, "must be UTF-8"),
     (rb'{"key": "\ud800"}', "not_json", None, "surrogate"),
     (b'{"metadata": {"n": NaN}}', "not_json", None, "not JSON"),
     (b'{"metadata": {"n": 18446744073709551616}}', "integer_too_long", None, "more than 64 bits"),
@@ -142,7 +142,7 @@ BAD_PUTS = [
     (put(target={}), "invalid_target", "target", "exactly one"),
     (put(target={"ftp": {}}), "invalid_target", "target", "but has ftp"),
     (put(target={**HOOK, "task": {"name": "x"}}), "invalid_target", "target", "exactly one"),
-    (put_http("ftp://acme.example"), "invalid", URL, "pattern"),
+    (put_http("ftp://acme.example"), "invalid", URL, "begin with http://"),
     (put_http("http://10.0.0.7/"), "private_address", URL, "public"),
     (put_http("http://localhost"), "private_address", URL, "localhost"),
     (put_http("http://0x7f.1/"), "private_address", URL, "127.0.0.1"),

@@ -60,9 +60,8 @@ class YamlDocument:
     """The JSON value of a document, and the line of each field by its path."""
 
     value: Json
-    lines: Mapping[str, int] = field(
-        default_factory=dict
-    )  # `tenants.acme.ports[0]` to its line, counted from 1
+    # From a path such as `tenants.acme.ports[0]` to its line, counted from 1.
+    lines: Mapping[str, int] = field(default_factory=dict)
     text: Sequence[str] = ()  # the lines of the body
     values_of_lines: Mapping[int, int] = field(default_factory=dict)  # the number of values
 

@@ -70,7 +70,7 @@ def test_pause_requires_nothing_and_the_catch_up_range_covers_its_times(
     assert (paused.expected, paused.findings) == (3, ())
     assert resumed.findings == ()
     assert resumed.expected == resumed.recorded == 18
-    assert [run.range_count for run in ticker.runs if run.range_until is not None] == [11]
+    assert [run.range_count for run in ticker.runs if run.range_until is not None] == [14]
 
 
 def test_each_time_of_a_range_is_missing_when_the_row_of_the_range_is_deleted(
@@ -83,7 +83,7 @@ def test_each_time_of_a_range_is_missing_when_the_row_of_the_range_is_deleted(
 
     coverage = ticker.check(*single_runs)
 
-    assert len(times_of(coverage, FindingKind.MISSING)) == 11
+    assert len(times_of(coverage, FindingKind.MISSING)) == 14
 
 
 @pytest.mark.parametrize("reason", [Reason.PAUSED, Reason.SUPERSEDED])
