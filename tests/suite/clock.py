@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 SITE: Final = Path(__file__).parent / "shifted_clock"  # its `sitecustomize` is imported
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # of Linux
 TOMORROW: Final = timedelta(days=1)
 
 
@@ -34,6 +35,7 @@ class Moment:
 
     def command(self, now: datetime) -> tuple[str, ...]:
         """Return the words that start a command with this clock and this time zone."""
+        remove_leftovers()
         shift = round((self.start(now) - now).total_seconds())
         return ("faketime", "-m", "-f", f"{shift:+d}s")
 
@@ -44,6 +46,21 @@ class Moment:
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "PYTHONPATH": os.pathsep.join([str(SITE), *_python_path()]),
         }
+
+
+def remove_leftovers(folder: Path = SHARED_MEMORY) -> None:
+    """Remove the shared memory of processes that a kill has ended.
+
+    Its name contains the id of the process, and a later process with that id could not start.
+    """
+    for each in folder.glob("*faketime_*"):
+        process = Path("/proc", each.name.rpartition("_")[2], "environ")
+        try:
+            is_left = b"FAKETIME" not in process.read_bytes()
+        except OSError:
+            is_left = True
+        if is_left:
+            each.unlink(missing_ok=True)
 
 
 def _python_path() -> list[str]:

@@ -4,10 +4,11 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from tests.suite.clock import MOMENTS, Moment
+from tests.suite.clock import MOMENTS, Moment, remove_leftovers
 
 NOW = datetime(2027, 5, 31, 14, 30, 15, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -64,3 +65,19 @@ def test_command_sees_the_shifted_clock_and_the_zone_but_the_real_monotonic_cloc
         (sys.executable, "-c", show), capture_output=True, text=True, check=True
     )
     assert 0 <= float(own.stdout.split()[-1]) - float(monotonic) < 60
+
+
+def test_shared_memory_of_a_killed_process_is_removed(tmp_path: Path) -> None:
+    running = subprocess.Popen(  # fixed
+        [sys.executable, "-c", "input()"],
+        env={"FAKETIME_DONT_FAKE_MONOTONIC": "1"},
+        stdin=subprocess.PIPE,
+    )
+    names = [f"faketime_shm_{running.pid}", "faketime_shm_99999999", "sem.faketime_sem_99999999"]
+    for name in names:
+        (tmp_path / name).touch()
+
+    remove_leftovers(tmp_path)
+    running.communicate(b"\n")
+
+    assert [each.name for each in tmp_path.iterdir()] == names[:1]
