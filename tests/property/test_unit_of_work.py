@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.fakes.schedules import ID
 from tests.fakes.ticker import FakeTicker
@@ -134,6 +134,7 @@ def test_trigger_at_a_scheduled_time_is_the_run_of_this_time() -> None:
 
 
 @pytest.mark.requirement("S06")
+@example(steps=[("skip", 2), ("put_later", 1)], times=3, mode="none")
 @settings(max_examples=100, deadline=None)
 @given(
     steps=steps_of(

@@ -109,12 +109,11 @@ def skip(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> S
         )
     run = unit.open_runs.get(RunKey(at, record.id))
     if run is not None and run.is_unattempted:
+        # The activation of a version plans the time again, and so does a cursor that moves back.
+        skipped_times = _skip_time(record, at, context.accepted_at)
         unit.cancel(run, Reason.MANUAL)
-        changed = _without_open_run(record, at)
-        if at > record.planned_until:
-            # The run was staged early, and the activation of its version plans the time again.
-            changed = changed._replace(skipped_times=_skip_time(record, at, context.accepted_at))
-        elif run.is_from_recurrence:
+        changed = _without_open_run(record, at)._replace(skipped_times=skipped_times)
+        if at <= record.planned_until and run.is_from_recurrence:
             changed = changed._replace(dispatched=max(0, record.dispatched - 1))
             changed = _with_room_in_times(changed)
         changed = _with_end(changed, run, Reason.MANUAL)
