@@ -76,7 +76,7 @@ async def test_short_pause_between_scheduled_times_loses_no_run(
 ) -> None:
     start = time_in(3)
     when = {"every": "1s", "start": start.isoformat(), "times": 6}
-    await tenant.put("ticking", when, target.http("ticking"))
+    await tenant.put("ticking", when, target.http("ticking"), catch_up={"mode": "all"})
 
     await sleep_until(start + 1.5 * SECOND)
     await tenant.harebell.pause(key="ticking")
@@ -87,6 +87,24 @@ async def test_short_pause_between_scheduled_times_loses_no_run(
     called = [call.scheduled_for for call in target.calls("ticking")]
     assert sorted(called) == [start + k * SECOND for k in range(6)]
     assert len(await tenant.runs()) == 6
+
+
+@pytest.mark.requirement("S14")
+async def test_no_time_of_a_short_pause_runs_without_catch_up(
+    tenant: Tenant, target: Target
+) -> None:
+    start = time_in(3)
+    when = {"every": "1s", "start": start.isoformat(), "times": 4}
+    await tenant.put("ticking", when, target.http("ticking"), catch_up={"mode": "none"})
+
+    await sleep_until(start + 1.5 * SECOND)
+    await tenant.harebell.pause(key="ticking")
+    await sleep_until(start + 3.5 * SECOND)
+    await tenant.harebell.resume(key="ticking")
+    await tenant.until_runs(4, "succeeded")
+
+    called = [call.scheduled_for for call in target.calls("ticking")]
+    assert sorted(called) == [start + k * SECOND for k in (0, 1, 4, 5)]
 
 
 async def test_one_shot_runs_once_with_its_last_version_when_replaced_and_put_back(

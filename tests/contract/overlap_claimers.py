@@ -1,6 +1,7 @@
 """An executor of runs that restrict overlap: their rows, tickets, claims and completions."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -25,6 +26,7 @@ from harebell.contract.policy import Overlap
 from harebell.contract.target import TaskCall, TaskTarget
 from harebell.contract.ticket import RunSpec, Ticket
 from harebell.domain.run_states import RunState
+from harebell.executor.claiming.claimer import TicketsByKey
 from harebell.executor.claiming.overlap import OverlapPlan, claim_with_overlap
 from harebell.storage.run_completion import wake_next
 from harebell.storage.runs import claims, completion, overlap
@@ -36,6 +38,7 @@ INSERT INTO schedule_versions (schedule_id, version, definition, run_spec, finge
                                effective_at, status)
 VALUES ($1, $2, '{}', $3, '', $4, $4, 'active') ON CONFLICT DO NOTHING
 """
+MAX_LOCK_TIMEOUTS: Final = 5  # of one claim
 STAGED = RunState.STAGED
 SKIP, QUEUE, REPLACE = Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE
 
@@ -87,10 +90,17 @@ class Executor:
             ): ticket(run, self.policy, seq)
             for run in runs
         }
-        async with self.ledger.acquire() as connection, connection.transaction():
-            claimed, plan = await claim_with_overlap(connection, tickets, self.holder)
+        claimed, plan = await self._claim(tickets)
         self.tokens |= {run: claim.token for run, claim in claimed.items()}
         return plan
+
+    async def _claim(self, tickets: TicketsByKey) -> tuple[dict[RunKey, claims.Claim], OverlapPlan]:
+        """Claim once more after a timeout of a lock, as an executor does on a busy machine."""
+        for _ in range(MAX_LOCK_TIMEOUTS):
+            with suppress(asyncpg.LockNotAvailableError):
+                async with self.ledger.acquire() as connection, connection.transaction():
+                    return await claim_with_overlap(connection, tickets, self.holder)
+        raise AssertionError(f"A claim did not get its locks {MAX_LOCK_TIMEOUTS} times.")
 
     async def complete(self, run: RunKey, state: RunState = RunState.SUCCEEDED) -> list[RunKey]:
         """Complete the run and return the woken runs."""

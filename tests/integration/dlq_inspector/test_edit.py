@@ -82,13 +82,13 @@ async def test_edited_run_has_the_new_target_after_another_death(dlq: DlqEnviron
 LITERALS = {
     "http": {
         "url": "https://shop:url-pass@acme.example/report",
-        "headers": {"Authorization": "Bearer literal", "X-Plain": "plain"},
+        "headers": {"X-Api-Key": "literal", "X-Plain": "plain"},
     }
 }
 REDACTED = {
     "http": {
         "url": "https://***@acme.example/report",
-        "headers": {"Authorization": "***", "X-Plain": "plain"},
+        "headers": {"X-Api-Key": "***", "X-Plain": "plain"},
     }
 }
 
