@@ -71,40 +71,22 @@ async def test_pause_that_ends_before_the_due_time_changes_nothing(
 
 
 @pytest.mark.requirement("S14")
-async def test_short_pause_between_scheduled_times_loses_no_run(
-    tenant: Tenant, target: Target
+@pytest.mark.parametrize(("mode", "seconds"), [("all", [0, 1, 2, 3, 4, 5]), ("none", [0, 1, 4, 5])])
+async def test_catch_up_policy_decides_about_the_times_of_a_short_pause(
+    tenant: Tenant, target: Target, mode: str, seconds: list[int]
 ) -> None:
     start = time_in(3)
-    when = {"every": "1s", "start": start.isoformat(), "times": 6}
-    await tenant.put("ticking", when, target.http("ticking"), catch_up={"mode": "all"})
+    when = {"every": "1s", "start": start.isoformat(), "times": len(seconds)}
+    await tenant.put("ticking", when, target.http("ticking"), catch_up={"mode": mode})
 
     await sleep_until(start + 1.5 * SECOND)
     await tenant.harebell.pause(key="ticking")
     await sleep_until(start + 3.5 * SECOND)
     await tenant.harebell.resume(key="ticking")
-    await tenant.until_runs(6, "succeeded")
+    await tenant.until_runs(len(seconds), "succeeded")
 
     called = [call.scheduled_for for call in target.calls("ticking")]
-    assert sorted(called) == [start + k * SECOND for k in range(6)]
-    assert len(await tenant.runs()) == 6
-
-
-@pytest.mark.requirement("S14")
-async def test_no_time_of_a_short_pause_runs_without_catch_up(
-    tenant: Tenant, target: Target
-) -> None:
-    start = time_in(3)
-    when = {"every": "1s", "start": start.isoformat(), "times": 4}
-    await tenant.put("ticking", when, target.http("ticking"), catch_up={"mode": "none"})
-
-    await sleep_until(start + 1.5 * SECOND)
-    await tenant.harebell.pause(key="ticking")
-    await sleep_until(start + 3.5 * SECOND)
-    await tenant.harebell.resume(key="ticking")
-    await tenant.until_runs(4, "succeeded")
-
-    called = [call.scheduled_for for call in target.calls("ticking")]
-    assert sorted(called) == [start + k * SECOND for k in (0, 1, 4, 5)]
+    assert sorted(called) == [start + k * SECOND for k in seconds]
 
 
 async def test_one_shot_runs_once_with_its_last_version_when_replaced_and_put_back(
