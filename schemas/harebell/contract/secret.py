@@ -16,7 +16,8 @@ TAG_OF_LITERAL: Final = Tag(UNION_TAG_PREFIX + "literal")
 SecretName = Annotated[
     str,
     text_of_form(
-        NAME_PATTERN, "have 1 to 128 letters, digits, dots, _ and -, and begin with no sign"
+        NAME_PATTERN,
+        "have 1 to 128 letters, digits, dots, _ and -, and begin with a letter or digit",
     ),
 ]
 

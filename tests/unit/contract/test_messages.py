@@ -72,7 +72,7 @@ def test_quoted_is_short_for_a_long_value(value: object) -> None:
         (
             {"sign": ["../x"]},
             "sign[0]",
-            "The value must have 1 to 128 letters, digits, dots, _ and -, and begin with no sign",
+            "The value must have 1 to 128 letters, digits, dots, _ and -, and begin with a letter",
         ),
         (
             {"target": {"http": {"url": HOOK, "headers": {"a b": "c"}}}},

@@ -131,8 +131,9 @@ def judge_tzdata(version: str | None, today: date) -> Iterator[Check]:
     """Return the verdict about the time zone data that a ticker planned with."""
     check = "time zone data"
     if version is None:
-        text = "No ticker has recorded the version of its time zone data, or the role cannot read."
-        yield skipped(check, text, "Start a ticker, and use the role harebell_auditor.")
+        text = "No ticker has recorded its version, or this login may not read it."
+        remedy = "Make the pending migrations, start a ticker, and use the login of the auditor."
+        yield skipped(check, text, remedy)
     elif fault := fault_of(version, today):
         remedy = "Update the package tzdata of the services, and start the tickers again."
         yield warned(check, fault, remedy)

@@ -35,6 +35,7 @@ _QUANTITY: Final = re.compile(
 )
 # Between two letters of a word such as `ReadTimeout`, a small letter precedes a capital once.
 _CASE_CHANGE: Final = re.compile(r"[a-z](?=[A-Z])")
+# Letters that a person would write, such as `timeout`, `IO` or `ReadTimeout`.
 _WORD: Final = re.compile(r"[a-z]+|[A-Z]+|[A-Z]?[a-z]{2,}(?:[A-Z]+[a-z]{2,})*")
 MIN_ID: Final = 4  # characters with digits and letters; a shorter part keeps its letters
 MAX_PREFIX: Final = 3  # letters beside an id that may belong to it
