@@ -168,7 +168,8 @@ async def open_service(
         )
         try:
             await retry_until_available(stop, clock.refresh)
-            _show_tzdata(health, clock)
+            if not stop.is_set():  # or the clock may never have been read
+                _show_tzdata(health, clock)
             first = await retry_until_available(stop, context.connect)
             if first is not None:
                 await close(first)
