@@ -9,6 +9,7 @@ import asyncpg
 import orjson
 import pytest
 from tests.fakes.publisher import FakePublisher
+from tests.fakes.replies import RecordedReplies
 from tests.rig.servers import as_role
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
@@ -124,7 +125,11 @@ async def test_commands_of_one_time_have_different_events_and_repeats_have_the_s
 ) -> None:
     publisher = FakePublisher()
     recorder = BreakerRecorder(
-        pool=pool, publisher=publisher, clock=cast("Any", None), identity=IdentityMode.ROUTING_KEY
+        pool=pool,
+        publisher=publisher,
+        replies=RecordedReplies(publisher.published),
+        clock=cast("Any", None),
+        identity=IdentityMode.ROUTING_KEY,
     )
     deliveries = [command("breaker.open"), command("breaker.close"), command("breaker.reset")]
 

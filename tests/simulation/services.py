@@ -10,6 +10,7 @@ from tests.fakes.attempts import no_keys
 from tests.fakes.lane import NoAmqp, NoHttp
 from tests.fakes.ledger.ledger import open_client
 from tests.fakes.ledger.store import Store
+from tests.fakes.replies import PublishedReplies
 from tests.fakes.sender_check import open_sender_check
 from tests.simulation.bus import FakeBroker
 from tests.simulation.fake_broker_client import FakeConnection, FakeExecutorLiveness
@@ -107,6 +108,7 @@ class Resources:
             topology_keeper=keeper,
             connection=cast("Any", self.connection),
             publisher=publisher,
+            replies=PublishedReplies(publisher),
             acknowledger=Acknowledger(publisher, clock),
             policies=PolicyKeeper(None, TenantPolicies.unrestricted()),
         )
@@ -135,11 +137,14 @@ def service(role: str) -> Callable[[Serve], Main]:
 async def intake(resources: Resources, context: SimulatedContext) -> None:
     """Run `harebell.intake.service.serve` without queries."""
     # A reading of the CPU time would make the order of the tasks depend on the machine.
-    sender_check, rejection_events = open_sender_check(context.publisher, context.clock)
+    sender_check, rejection_events = open_sender_check(
+        context.publisher, context.clock, replies=context.replies
+    )
     command_handler = CommandHandler(
         publisher=context.publisher,
         clock=context.clock,
         policy=IntakePolicy(),
+        replies=context.replies,
         sender_check=sender_check,
         rejection_events=rejection_events,
         cpu=lambda: 0.0,
@@ -206,6 +211,7 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
         horizon=TICKER_SETTINGS.horizon,
         wake=wake,
         on_saved=observe,
+        replies=context.replies,
         identity=IdentityMode.ROUTING_KEY,
         schedule_counts=ScheduleCounts(TenantPolicies.unrestricted()),
     )
@@ -302,9 +308,9 @@ async def dlq_inspector(resources: Resources, context: SimulatedContext) -> None
     request_handler = RequestHandler(
         pool=pool,
         parking=ParkingQueue(context.connect),
-        publisher=publisher,
+        replies=context.replies,
         command_handler=command_handler,
-        sender_check=open_sender_check(publisher, clock)[0],
+        sender_check=open_sender_check(publisher, clock, replies=context.replies)[0],
         identity=IdentityMode.ROUTING_KEY,
     )
     worker = partial(OrderedWorker, acknowledger=context.acknowledger)

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import asyncpg
@@ -21,6 +22,7 @@ from harebell.domain.sender import SenderPolicy
 from harebell.domain.tenant_policy import ANY, TenantPolicies
 from harebell.messaging.acknowledge import Acknowledger
 from harebell.messaging.publisher import Publisher
+from harebell.messaging.replies import Replies, ReplySender
 from harebell.messaging.topology.bus import SYSTEM
 from harebell.messaging.topology.declarations import Topology
 from harebell.messaging.topology_keeper import TopologyKeeper
@@ -34,6 +36,7 @@ from harebell.storage.engine import database_time, open_pool
 
 RECONNECT_INTERVAL: Final = 2.0  # seconds between two checks of the publishing connection
 MAX_CLOCK_AGE: Final = 3 * REFRESH_INTERVAL  # seconds; an older reading fails the readiness check
+REPLY_DRAIN_TIMEOUT: Final = 2.0  # seconds for the last replies when a service stops
 
 log = structlog.get_logger()
 
@@ -51,6 +54,7 @@ class ServiceContext:
     topology_keeper: TopologyKeeper
     connection: Connection
     publisher: Publisher
+    replies: ReplySender
     acknowledger: Acknowledger
     policies: PolicyKeeper
     faults: LinkFaults = field(default_factory=LinkFaults)
@@ -152,6 +156,7 @@ async def open_service(
         clock = Clock(lambda: database_time(pool))
         topology_keeper = TopologyKeeper(topology, declares=settings.topology_mode == "declare")
         publisher = Publisher(connection, topology_keeper.on_unroutable)
+        replies = Replies(partial(_connect_for_replies, settings, role))
         context = ServiceContext(
             role=role,
             settings=settings,
@@ -162,6 +167,7 @@ async def open_service(
             topology_keeper=topology_keeper,
             connection=connection,
             publisher=publisher,
+            replies=replies,
             acknowledger=Acknowledger(publisher, clock),
             policies=policies,
             faults=faults,
@@ -181,7 +187,18 @@ async def open_service(
             yield context
             log.info("service stopped")
         finally:
+            await replies.close(within=REPLY_DRAIN_TIMEOUT)
             await connection.close()
+
+
+async def _connect_for_replies(
+    settings: ServiceSettings, role: str, receiver: str
+) -> AbstractConnection:
+    return await connect(
+        settings.amqp_url.get_secret_value(),
+        name=f"{settings.instance_id} replies to {receiver or 'anyone'}",
+        properties=connection_properties(role, settings.instance_id),
+    )
 
 
 async def open_policies(settings: ServiceSettings) -> PolicyKeeper:

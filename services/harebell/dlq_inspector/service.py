@@ -31,9 +31,8 @@ from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
 from harebell.messaging.consumer import Consumer, OptionalQueues, OrderedWorker, Worker
 from harebell.messaging.credits import granting_credits, tenant_of
 from harebell.messaging.fair_worker import FairConcurrentWorker
-from harebell.messaging.publisher import Publisher
 from harebell.messaging.rejection_events import RejectionEvents
-from harebell.messaging.replies import reply, send_reply
+from harebell.messaging.replies import ReplySender, reply
 from harebell.messaging.sender_check import SenderCheck, is_foreign
 from harebell.messaging.topology.bus import ALERT, DEAD_LETTERS, DLQ, tenant_dlq_queue
 from harebell.runtime.secret_files import SecretFiles
@@ -65,7 +64,7 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
             login=parse_amqp_urls(settings.amqp_url.get_secret_value())[0].user,
         )
         sender_check = SenderCheck(
-            publisher=publisher,
+            replies=context.replies,
             clock=context.clock,
             policy=context.sender_policy,
             rejection_events=RejectionEvents(publisher),
@@ -74,7 +73,7 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
         requests = RequestHandler(
             pool=pool,
             parking=parking,
-            publisher=publisher,
+            replies=context.replies,
             command_handler=command_handler,
             sender_check=sender_check,
             identity=settings.identity_mode,
@@ -191,14 +190,14 @@ class RequestHandler:
         *,
         pool: asyncpg.Pool,
         parking: ParkingQueue,
-        publisher: Publisher,
+        replies: ReplySender,
         command_handler: DeadLetterCommandHandler,
         sender_check: SenderCheck,
         identity: IdentityMode,
     ) -> None:
         self._pool = pool
         self._parking = parking
-        self._publisher = publisher
+        self._replies = replies
         self._command_handler = command_handler
         self._sender_check = sender_check
         self._identity = identity
@@ -219,7 +218,8 @@ class RequestHandler:
         responses = await self._command_handler.apply(commands)
         body = encode(responses[0]) if commands.single else encode_all(responses)
         if commands.reply_to and can_reply_to(commands.reply_to, commands.tenant, self._identity):
-            await self._send_reply(commands.reply_to, commands.correlation_id, body)
+            receiver = commands.actor or commands.tenant
+            self._send_reply(receiver, commands.reply_to, commands.correlation_id, body)
 
     async def _answer(self, delivery: Delivery) -> None:
         try:
@@ -241,9 +241,16 @@ class RequestHandler:
             response = error_response(error)
         message = delivery.message
         if message.reply_to:
-            await self._send_reply(message.reply_to, message.correlation_id, encode(response))
+            self._send_reply(
+                sender.login or sender.tenant,
+                message.reply_to,
+                message.correlation_id,
+                encode(response),
+            )
 
-    async def _send_reply(self, reply_to: str, correlation_id: str | None, body: bytes) -> None:
+    def _send_reply(
+        self, receiver: str, reply_to: str, correlation_id: str | None, body: bytes
+    ) -> None:
         message_id = f"{correlation_id}/response"
         outgoing = reply(reply_to, correlation_id, body, message_id=message_id)
-        await send_reply(self._publisher, outgoing)
+        self._replies.send(receiver, outgoing)

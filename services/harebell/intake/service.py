@@ -75,7 +75,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
     async with open_service(settings, "intake", stop) as context:
         rejection_events = RejectionEvents(context.publisher)
         sender_check = SenderCheck(
-            publisher=context.publisher,
+            replies=context.replies,
             clock=context.clock,
             policy=context.sender_policy,
             rejection_events=rejection_events,
@@ -91,6 +91,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             publisher=context.publisher,
             clock=context.clock,
             policy=policy,
+            replies=context.replies,
             sender_check=sender_check,
             rejection_events=rejection_events,
             windows=windows,
@@ -133,7 +134,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             credit_queue=credit_queue.queue,
         )
         query_handler = QueryHandler(
-            publisher=context.publisher,
+            replies=context.replies,
             clock=context.clock,
             store=IntakeStore(engine),
             target_policy=targets,

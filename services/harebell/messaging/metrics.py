@@ -49,12 +49,19 @@ OMITTED_EVENTS: Final = Counter(
     "harebell_omitted_events_total",
     "Events of rejections that exceeded the budget of their tenant and were not published.",
 )
+DROPPED_REPLIES: Final = Counter(
+    "harebell_dropped_replies_total",
+    "Replies that a service did not send, because too many waited or the broker was unavailable.",
+    ["reason"],
+)
 
 # Prometheus cannot compute the rate of a series from its first sample. Each series exists at start.
 for _outcome in (SUCCEEDED, FAILED, LEASE_EXPIRED):
     ATTEMPTS.labels(_outcome)
 for _code in (FOREIGN_ROUTE, NOT_YOUR_TENANT, INVALID_REPLY_TO):
     REFUSED_MESSAGES.labels(_code)
+for _reason_of_drop in ("failed", "full", "late", "receivers"):
+    DROPPED_REPLIES.labels(_reason_of_drop)
 for _state in (RunState.SKIPPED, RunState.CANCELLED, RunState.EXPIRED, RunState.UNRESOLVED):
     for _reason in Reason:
         RUNS.labels(_state, _reason)

@@ -22,9 +22,8 @@ from harebell.domain.sender import (
 from harebell.messaging import metrics
 from harebell.messaging.acknowledge import Delivery
 from harebell.messaging.event_publisher import OutgoingEvent
-from harebell.messaging.publisher import Publisher
 from harebell.messaging.rejection_events import RejectionEvents
-from harebell.messaging.replies import reply, send_reply
+from harebell.messaging.replies import ReplySender, reply
 from harebell.runtime.clock import Clock
 
 REJECTED: Final = "schedule.rejected"
@@ -44,12 +43,12 @@ class SenderCheck:
     def __init__(
         self,
         *,
-        publisher: Publisher,
+        replies: ReplySender,
         clock: Clock,
         policy: SenderPolicy,
         rejection_events: RejectionEvents,
     ) -> None:
-        self._publisher = publisher
+        self._replies = replies
         self._clock = clock
         self._policy = policy
         self._rejection_events = rejection_events
@@ -67,7 +66,6 @@ class SenderCheck:
 
         An invalid reply queue has an event and no answer. A refused sender has no event, because
         an event could become the next refused message.
-        Raise `BrokerUnavailable` if the broker does not confirm the answer.
         """
         record_refusal(delivery, error)
         message = delivery.message
@@ -80,7 +78,7 @@ class SenderCheck:
                 encode(error_response(error)),
                 message_id=stable_message_id(delivery),
             )
-            await send_reply(self._publisher, answer)
+            self._replies.send(message.user_id or "", answer)
 
     def _event(self, delivery: Delivery, error: Rejected) -> OutgoingEvent:
         tenant, verb = parse_routing_key(delivery.routing_key)

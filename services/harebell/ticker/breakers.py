@@ -36,7 +36,7 @@ from harebell.domain.sender import IdentityMode
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import OutgoingMessage, Publisher
-from harebell.messaging.replies import reply, send_reply
+from harebell.messaging.replies import ReplySender, reply
 from harebell.messaging.sender_check import is_foreign
 from harebell.messaging.topology.bus import BREAKER_SNAPSHOT_KEY
 from harebell.runtime.clock import Clock, monotonic
@@ -69,6 +69,7 @@ class BreakerRecorder:
 
     pool: asyncpg.Pool
     publisher: Publisher
+    replies: ReplySender
     clock: Clock
     identity: IdentityMode
     _broadcast_requested: asyncio.Event = field(default_factory=asyncio.Event)
@@ -137,8 +138,8 @@ class BreakerRecorder:
         ):
             return
         body = encode(results[0]) if message.single else encode_all(results)
-        await send_reply(
-            self.publisher,
+        self.replies.send(
+            message.actor or message.tenant,
             reply(
                 message.reply_to,
                 message.correlation_id,

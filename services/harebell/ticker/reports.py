@@ -29,6 +29,7 @@ from harebell.domain.sender import IdentityMode
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
+from harebell.messaging.replies import ReplySender
 from harebell.messaging.run_events import progress_event, run_event
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
@@ -77,6 +78,7 @@ class ReportHandler:
 
     pool: asyncpg.Pool
     publisher: Publisher
+    replies: ReplySender
     clock: Clock
     identity: IdentityMode
     request_reconciliation: Callable[[Iterable[UUID]], None]
@@ -95,7 +97,7 @@ class ReportHandler:
             await self._end(
                 [each for each in reports if not isinstance(each.command, RunHeartbeat)]
             )
-        await send_replies(self.publisher, batch, self.identity)
+        send_replies(self.replies, batch, self.identity)
         _count(batch)
         return batch.outcomes
 

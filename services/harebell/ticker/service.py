@@ -91,6 +91,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             horizon=settings.horizon,
             wake=wake,
             on_saved=observe,
+            replies=context.replies,
             identity=settings.identity_mode,
             schedule_counts=ScheduleCounts(context.policies),
             usage=usage.counts,
@@ -107,12 +108,17 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             pool=pool,
             publisher=publisher,
             clock=clock,
+            replies=context.replies,
             identity=settings.identity_mode,
             request_reconciliation=reconciler.request,
             retry_min_wait=context.policies.retry_min_wait,
         )
         recorder = BreakerRecorder(
-            pool=pool, publisher=publisher, clock=clock, identity=settings.identity_mode
+            pool=pool,
+            publisher=publisher,
+            replies=context.replies,
+            clock=clock,
+            identity=settings.identity_mode,
         )
         retention = Retention(pool=pool, settings=settings, policies=context.policies)
         worker = partial(

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tests.fakes.publisher import FakePublisher
+from tests.fakes.replies import RecordedReplies
 from tests.fakes.schedules import TASK
 from tests.fakes.sender_check import open_sender_check
 from tests.fakes.tickets import after
@@ -44,11 +45,13 @@ def put() -> Delivery:
 async def test_time_of_acceptance_never_moves_back_with_the_clock() -> None:
     publisher = FakePublisher()
     clock = SteppingClock(after(10), after(5), after(20))
-    sender_check, rejection_events = open_sender_check(publisher, clock)
+    replies = RecordedReplies(publisher.published)
+    sender_check, rejection_events = open_sender_check(publisher, clock, replies=replies)
     handler = CommandHandler(
         publisher=publisher,
         clock=cast("Any", clock),
         policy=IntakePolicy(),
+        replies=replies,
         sender_check=sender_check,
         rejection_events=rejection_events,
     )

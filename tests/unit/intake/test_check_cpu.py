@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from tests.fakes.publisher import FakePublisher
+from tests.fakes.replies import RecordedReplies
 from tests.fakes.schedules import TASK
 from tests.fakes.sender_check import open_sender_check
 from tests.fakes.tickets import after
@@ -41,11 +42,13 @@ def put(items: int) -> Delivery:
 def handler(publisher: FakePublisher, seconds_per_item: float) -> CommandHandler:
     readings = count()
     clock = SimpleNamespace(now=lambda: after(0))
-    sender_check, rejection_events = open_sender_check(publisher, clock)
+    replies = RecordedReplies(publisher.published)
+    sender_check, rejection_events = open_sender_check(publisher, clock, replies=replies)
     return CommandHandler(
         publisher,
         cast("Any", clock),
         IntakePolicy(),
+        replies=replies,
         sender_check=sender_check,
         rejection_events=rejection_events,
         cpu=lambda: next(readings) * seconds_per_item,

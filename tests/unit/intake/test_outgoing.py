@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from tests.fakes.publisher import FakePublisher
+from tests.fakes.replies import RecordedReplies
 from tests.fakes.schedules import TASK
 from tests.fakes.sender_check import open_sender_check
 from tests.fakes.tickets import after
@@ -43,11 +44,13 @@ class FrozenClock:
 
 async def outgoing(*deliveries: Delivery) -> Sequence[OutgoingMessage]:
     publisher, clock = FakePublisher(), cast("Any", FrozenClock())
-    sender_check, rejection_events = open_sender_check(publisher, clock)
+    replies = RecordedReplies(publisher.published)
+    sender_check, rejection_events = open_sender_check(publisher, clock, replies=replies)
     handler = CommandHandler(
         publisher=publisher,
         clock=clock,
         policy=IntakePolicy(),
+        replies=replies,
         sender_check=sender_check,
         rejection_events=rejection_events,
         windows=TenantWindows(shared_queue=INTAKE.name),

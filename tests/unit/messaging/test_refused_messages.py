@@ -4,14 +4,12 @@ import aio_pika
 import pytest
 
 from harebell.client.connection import PUBLISH_TIMEOUT, Connection
-from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
+from harebell.contract.errors import BrokerUnavailable, NotAllowed
 from harebell.messaging.publisher import OutgoingMessage, Publisher
-from harebell.messaging.replies import reply, send_reply
 
 MESSAGE = OutgoingMessage(
     exchange="harebell.delay", routing_key="001500", body=b"[]", type="t", message_id="m"
 )
-REPLY = reply("client", "c", b"{}", message_id="m")
 
 
 class RefusingConnection(Connection):
@@ -37,17 +35,3 @@ async def test_publish_raises_broker_unavailable_when_a_permission_is_missing() 
         await publisher.publish(MESSAGE)
 
     assert caught.value.code == "not_allowed"
-
-
-@pytest.mark.parametrize(
-    "refusal", [NotAllowed("The user must not publish."), Unroutable("No queue takes it.")]
-)
-async def test_send_reply_ignores_a_reply_that_cannot_be_delivered(refusal: Exception) -> None:
-    await send_reply(Publisher(RefusingConnection(refusal)), REPLY)
-
-
-async def test_send_reply_raises_when_the_broker_is_unavailable() -> None:
-    with pytest.raises(BrokerUnavailable):
-        await send_reply(
-            Publisher(RefusingConnection(BrokerUnavailable("The broker is gone."))), REPLY
-        )

@@ -6,6 +6,7 @@ from typing import Any, cast
 import orjson
 import pytest
 from tests.fakes.publisher import FakePublisher
+from tests.fakes.replies import RecordedReplies
 from tests.fakes.sender_check import open_sender_check
 from tests.fakes.tickets import after
 
@@ -44,7 +45,9 @@ def delivery(**properties: Any) -> Delivery:
 
 
 def check(publisher: FakePublisher, mode: IdentityMode = IdentityMode.VERIFIED) -> SenderCheck:
-    return open_sender_check(publisher, SimpleNamespace(now=lambda: after(0)), mode)[0]
+    clock = SimpleNamespace(now=lambda: after(0))
+    replies = RecordedReplies(publisher.published)
+    return open_sender_check(publisher, clock, replies=replies, mode=mode)[0]
 
 
 async def refuse(publisher: FakePublisher, refused: Delivery) -> str:

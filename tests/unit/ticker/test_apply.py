@@ -11,6 +11,7 @@ from tests.fakes.ledger.pool import Pool
 from tests.fakes.ledger.runs import RUNS, Run
 from tests.fakes.ledger.schedules import COMMAND_RESULTS, STATES, VERSIONS
 from tests.fakes.publisher import FakePublisher
+from tests.fakes.replies import RecordedReplies
 from tests.fakes.schedules import HORIZON, TASK
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
@@ -47,6 +48,7 @@ class ApplierHarness:
         self.applier = CommandApplier(
             pool=cast("Any", self.ledger),
             publisher=self.publisher,
+            replies=RecordedReplies(self.publisher.published),
             clock=clock,
             versions=VersionCache(),
             horizon=HORIZON,

@@ -37,7 +37,7 @@ from harebell.messaging.credits import credit_headers
 from harebell.messaging.fair_worker import size_of
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.rejection_events import RejectionEvents
-from harebell.messaging.replies import send_reply
+from harebell.messaging.replies import ReplySender
 from harebell.messaging.sender_check import SenderCheck, stable_message_id
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
@@ -60,6 +60,7 @@ class CommandHandler:
         clock: Clock,
         policy: IntakePolicy,
         *,
+        replies: ReplySender,
         sender_check: SenderCheck,
         rejection_events: RejectionEvents,
         windows: TenantWindows | None = None,
@@ -71,6 +72,7 @@ class CommandHandler:
         self._usage = usage or UsageCounts()
         self._credit_queue = credit_queue
         self._publisher = publisher
+        self._replies = replies
         self._cpu = cpu
         self._clock = clock
         self._policy = policy
@@ -203,10 +205,10 @@ class CommandHandler:
         return self._accepted_at
 
     async def _publish_rejections(self, messages: Sequence[tuple[str, CheckResult]]) -> None:
-        replies = [rejection_reply(result, message_id=id_) for id_, result in messages]
-        await asyncio.gather(
-            *(send_reply(self._publisher, reply) for reply in replies if reply is not None)
-        )
+        for id_, result in messages:
+            reply = rejection_reply(result, message_id=id_)
+            if reply is not None:
+                self._replies.send(result.accepted.actor or result.accepted.tenant, reply)
         await self._rejection_events.publish(
             event
             for message_id, result in messages

@@ -69,8 +69,7 @@ from harebell.intake.queries.views import (
 )
 from harebell.intake.queries.why import explain, explanation_view, preview_view
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
-from harebell.messaging.publisher import Publisher
-from harebell.messaging.replies import reply, send_reply
+from harebell.messaging.replies import ReplySender, reply
 from harebell.messaging.sender_check import SenderCheck, stable_message_id
 from harebell.runtime.clock import Clock
 
@@ -88,7 +87,7 @@ class QueryHandler:
     def __init__(
         self,
         *,
-        publisher: Publisher,
+        replies: ReplySender,
         clock: Clock,
         store: IntakeStore,
         target_policy: TargetPolicy,
@@ -96,7 +95,7 @@ class QueryHandler:
         on_tenant: Callable[[str], None] = ignore_tenant,
     ) -> None:
         self._on_tenant = on_tenant
-        self._publisher = publisher
+        self._replies = replies
         self._clock = clock
         self._store = store
         self._target_policy = target_policy
@@ -127,7 +126,7 @@ class QueryHandler:
                 encode(response),
                 message_id=stable_message_id(delivery),
             )
-            await send_reply(self._publisher, outgoing)
+            self._replies.send(sender.login or sender.tenant, outgoing)
         return outcome
 
     async def _response(self, request: IncomingRequest) -> Message:

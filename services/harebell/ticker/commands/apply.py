@@ -28,6 +28,7 @@ from harebell.domain.usage_counts import BACKFILL_RUNS, SCHEDULES, UsageCounts, 
 from harebell.messaging import run_log
 from harebell.messaging.acknowledge import Delivery, Outcome
 from harebell.messaging.publisher import Publisher
+from harebell.messaging.replies import ReplySender
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
@@ -82,6 +83,7 @@ class CommandApplier:
 
     pool: asyncpg.Pool
     publisher: Publisher
+    replies: ReplySender
     clock: Clock
     versions: VersionCache
     horizon: timedelta
@@ -178,6 +180,7 @@ class CommandApplier:
                 self.publisher,
                 applied.batch,
                 applied.unit,
+                replies=self.replies,
                 saved=applied.saved,
                 now=applied.applied_at,
                 identity=self.identity,

@@ -1,6 +1,5 @@
 """The replies and events of a batch, which the ticker publishes after the commit."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
@@ -12,7 +11,7 @@ from harebell.domain.reply_queue import can_reply_to
 from harebell.domain.sender import IdentityMode
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.replies import reply, send_reply
+from harebell.messaging.replies import ReplySender, reply
 from harebell.ticker.commands.batch import BatchItem, CommandBatch, response_body
 from harebell.ticker.events import planning_events, stop_request_messages, unstaged_run_events
 from harebell.ticker.model.unit_of_work import UnitOfWork
@@ -26,15 +25,13 @@ async def publish_batch_events(
     batch: CommandBatch,
     unit: UnitOfWork,
     *,
+    replies: ReplySender,
     saved: SaveResult,
     now: datetime,
     identity: IdentityMode,
 ) -> None:
-    """Send the replies of the batch, then publish its stop requests and its events.
-
-    Raise `BrokerUnavailable` if a reply cannot be sent.
-    """
-    await send_replies(publisher, batch, identity)
+    """Send the replies of the batch, then publish its stop requests and its events."""
+    send_replies(replies, batch, identity)
     await publisher.publish_each(stop_request_messages(unit))
     events = [
         *_schedule_events(batch.items, now),
@@ -44,19 +41,18 @@ async def publish_batch_events(
     await publish_events(publisher, events)
 
 
-async def send_replies(publisher: Publisher, batch: CommandBatch, identity: IdentityMode) -> None:
-    """Send the reply of each message. Raise `BrokerUnavailable` if one cannot be sent."""
-    replies = [
-        reply(
+def send_replies(replies: ReplySender, batch: CommandBatch, identity: IdentityMode) -> None:
+    """Send the reply of each message."""
+    for message, items in batch.replies:
+        if message.reply_to is None or not can_reply_to(message.reply_to, message.tenant, identity):
+            continue
+        outgoing = reply(
             message.reply_to,
             message.correlation_id,
             response_body(message, items),
             message_id=f"{message.correlation_id}/response",
         )
-        for message, items in batch.replies
-        if message.reply_to is not None and can_reply_to(message.reply_to, message.tenant, identity)
-    ]
-    await asyncio.gather(*(send_reply(publisher, each) for each in replies))
+        replies.send(message.actor or message.tenant, outgoing)
 
 
 def _schedule_events(items: Sequence[BatchItem], now: datetime) -> Iterator[OutgoingEvent]:
