@@ -139,6 +139,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                 tenant_of,
             ),
             prefetch=COMMAND_PREFETCH,
+            accepts=context.is_from_service,
             needs_idle_check=False,
         )
         outcomes = Consumer(
@@ -146,6 +147,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             context.connect,
             partial(worker, reconciler.handle_outcomes),
             prefetch=COMMAND_PREFETCH,
+            accepts=context.is_from_service,
         )
         reports = Consumer(
             REPORTS.name,
@@ -158,12 +160,14 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                 tenant_of,
             ),
             prefetch=COMMAND_PREFETCH,
+            accepts=context.is_from_service,
         )
         breakers = Consumer(
             BREAKERS.name,
             context.connect,
             partial(worker, recorder.handle, limit=1, gather_time=0),
             prefetch=BREAKERS_PREFETCH,
+            accepts=context.is_from_service,
             needs_idle_check=False,
         )
         await retry_until_available(stop, lambda: record_tzdata_version(pool, tzdata_version()))

@@ -197,3 +197,26 @@ def test_run_that_ended_before_the_activation_is_still_reconciled() -> None:
     ticker.reconcile()
 
     assert ticker.staged_times == [after(220)]
+
+
+@pytest.mark.requirement("S28")
+@pytest.mark.parametrize("sequential", [{"from": "completion"}, {}], ids=["sequential", "fixed"])
+def test_early_run_that_ends_before_a_late_activation_counts_once(
+    sequential: dict[str, str],
+) -> None:
+    """No ticker works from before the effective time until the first run of the version ends."""
+    when = {"every": "20s", "times": 2} | sequential
+    ticker = run_until(later(when=when), 195)
+    first = max(ticker.staged_times)
+    ticker.now = first
+    ticker.run_due()
+
+    ticker.wait(3).reconcile()
+    run_until(ticker.stage_all(), 400).reconcile()
+    ticker.reconcile()
+
+    ended = ticker.times_in(RunState.SUCCEEDED)
+    assert first in ended
+    assert version_of(ticker, (first - NINE).total_seconds()) == 2
+    left = set(ended) - set(ticker.record.open_runs)
+    assert ticker.record.executions == len(left)

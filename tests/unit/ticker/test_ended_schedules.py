@@ -12,6 +12,7 @@ from harebell.contract.errors import Conflict, NotFound
 from harebell.contract.ids import RunKey
 from harebell.contract.responses import ScheduleResponse
 from harebell.domain.run_states import RunState, ScheduleState
+from harebell.ticker.commands.handlers import apply_command
 from harebell.ticker.model.version import VersionStatus
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
@@ -273,3 +274,26 @@ def test_unresolved_run_of_a_deleted_schedule_can_be_resolved() -> None:
 
     assert ticker.times_in(RunState.SUCCEEDED) == [NINE]
     assert ticker.record.state is ScheduleState.DELETED
+
+
+@pytest.mark.requirement("S26", "S28")
+def test_revival_that_is_applied_late_does_not_precede_the_version_that_ended() -> None:
+    """The order of the effective times is the order in which versions are in force."""
+    ticker = AuditedTicker(NINE)
+    ticker.put({"every": "30s", "start": "2026-11-20T09:00:00Z"})
+    ticker.wait(1).put(
+        {"at": "2026-11-20T09:00:20Z"}, effective_at=after(20), expected_version="any"
+    )
+    again = {"key": "k", "when": {"every": "4s", "times": 3}, "target": OTHER, "revive": True}
+    context = ticker.context_of("schedule.put", {**again, "effective_at": after(15)})
+    for _ in range(30):
+        ticker.run_due()
+        ticker.wait(1).stage_all()
+    assert ticker.record.state is ScheduleState.COMPLETED
+
+    unit = ticker.load_unit()
+    apply_command(unit, context._replace(applied_at=ticker.now))
+    ticker.save(unit)
+
+    assert (ticker.record.version.number, ticker.record.version.since) == (3, after(20))
+    assert min(ticker.staged_times) > after(20)

@@ -61,10 +61,7 @@ def change(
     supersede(unit, superseded, f"replaced by version {number}")
     if effective_at is not None:
         return _add_pending_version(unit, context, record, version=version, superseded=superseded)
-    if version.since < record.version.since:
-        # The version in force took effect between the acceptance and now. The order of the
-        # effective times is the order in which versions are in force.
-        version = replace(version, effective_at=record.version.since)
+    version = in_order_of_effective_times(version, after=record.version)
     if _has_backlog(record, context.accepted_at) and version.anchor != record.version.anchor:
         return _replace_after_backlog(unit, context, record, version=version, superseded=superseded)
     return replace_version(unit, context, record, version=version, superseded=superseded)
@@ -114,6 +111,15 @@ def replace_version(
         in_flight=claimed,
         superseded=superseded,
     )
+
+
+def in_order_of_effective_times(version: Version, *, after: Version) -> Version:
+    """Return the version with an effective time that is not before that of the version in force.
+
+    The version in force may have taken effect between the acceptance of the new one and now. The
+    order of the effective times is the order in which versions are in force.
+    """
+    return version if version.since >= after.since else replace(version, effective_at=after.since)
 
 
 def effective_time(context: CommandContext) -> datetime | None:

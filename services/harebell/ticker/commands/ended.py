@@ -15,6 +15,7 @@ from harebell.domain.run_states import RunState, ScheduleState
 from harebell.ticker.commands.changes import (
     check_one_shot,
     effective_time,
+    in_order_of_effective_times,
     new_version,
     put_in_force,
 )
@@ -66,6 +67,7 @@ def revive(
     """Start an ended schedule again with a new version."""
     version = new_version(context, definition, number=record.next_number)
     check_one_shot(version)
+    version = in_order_of_effective_times(version, after=record.version)
     return start_again(unit, context, record, version=version, status="updated")
 
 

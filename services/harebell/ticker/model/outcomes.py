@@ -19,7 +19,7 @@ def apply_outcomes(unit: UnitOfWork, record: ScheduleRecord) -> None:
     keys = [RunKey(time, record.id) for time in sorted(record.open_runs)]
     ended = {key: unit.ended_runs[key] for key in keys if key in unit.ended_runs}
     resolved = {key for key, run in ended.items() if run.state is not RunState.UNRESOLVED}
-    removed = {key for key in resolved if not _counts_later(record, key.scheduled_for)}
+    removed = {key for key in resolved if not record.counts_later(key.scheduled_for)}
     changed = record._replace(
         consecutive_failures=_consecutive_failures(
             record.consecutive_failures, [ended[key] for key in sorted(removed)]
@@ -36,15 +36,6 @@ def apply_outcomes(unit: UnitOfWork, record: ScheduleRecord) -> None:
     changed = changed.with_results({key.scheduled_for: ended[key].result for key in left})
     if changed != record:
         unit.update(changed)
-
-
-def _counts_later(record: ScheduleRecord, run: datetime) -> bool:
-    """Return whether a pause or a block moved the cursor before the run.
-
-    Planning then reaches the run after the pause and counts it.
-    """
-    is_stopped = record.state in (ScheduleState.PAUSED, ScheduleState.BLOCKED)
-    return is_stopped and run > record.planned_until
 
 
 def _consecutive_failures(before: int, ended: list[LockedRun]) -> int:

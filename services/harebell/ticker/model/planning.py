@@ -312,7 +312,11 @@ def probably_finished(record: ScheduleRecord, now: datetime) -> list[RunKey]:
     if needs_outcomes(record) or record.state is ScheduleState.PAUSED:
         return []
     old = now - PROBABLY_FINISHED_AFTER
-    return [RunKey(time, record.id) for time in record.open_runs if time < old]
+    return [
+        RunKey(time, record.id)
+        for time in record.open_runs
+        if time < old and not record.counts_later(time)
+    ]
 
 
 def needs_outcomes(record: ScheduleRecord) -> bool:

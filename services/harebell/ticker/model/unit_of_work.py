@@ -66,6 +66,16 @@ class ScheduleRecord(NamedTuple):
         """Return the effective time of the next pending version."""
         return self.pending[0].since if self.pending else None
 
+    def counts_later(self, run: datetime) -> bool:
+        """Return whether planning has yet to count an open run.
+
+        A pause or a block moved the cursor before the run, or a pending version has staged it early
+        and its activation plans it once more.
+        """
+        is_stopped = self.state in (ScheduleState.PAUSED, ScheduleState.BLOCKED)
+        is_early = self.pending_at is not None and run >= self.pending_at
+        return is_early or (is_stopped and run > self.planned_until)
+
     def version_at(self, time: datetime) -> Version:
         """Return the version that is in force at a future time."""
         return next((each for each in reversed(self.pending) if time >= each.since), self.version)
