@@ -13,8 +13,8 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, 
 from pamqp.common import FieldValue
 from tests.acceptance.stack import WAIT_TIMEOUT
 
-COMMANDS: Final = "harebell.commands"
-QUERIES: Final = "harebell.queries"
+from harebell.contract.amqp_names import tenant_exchange
+
 EVENTS: Final = "harebell.events"
 
 
@@ -49,6 +49,11 @@ class Attacker:
     @property
     def answer_queue(self) -> str:
         return f"{self.login}.answers"
+
+    @property
+    def exchange(self) -> str:
+        """The exchange of the tenant."""
+        return tenant_exchange(self.login)
 
     def message(self, body: Any, **properties: Any) -> aio_pika.Message:
         """Return a message whose answer goes to the queue of the login."""
@@ -100,11 +105,11 @@ class Attacker:
     async def answers_to(
         self,
         route: Callable[[str, str, aio_pika.Message], Awaitable[None]],
-        requests: Sequence[tuple[str, str, Mapping[str, Any]]],
+        requests: Sequence[tuple[str, Mapping[str, Any]]],
     ) -> list[Any]:
-        """Send each request (exchange, key, body) by a route, and return all answers."""
-        for exchange, key, body in requests:
-            await route(exchange, key, self.message(body))
+        """Send each request (key, body) by a route to the own exchange, and return all answers."""
+        for key, body in requests:
+            await route(self.exchange, key, self.message(body))
         return [await self.answer() for _ in requests]
 
     async def _own(

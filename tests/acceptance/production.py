@@ -1,7 +1,7 @@
 """A stack on a broker that operators prepared with the definitions file."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from tests.acceptance.stack import Stack
 from tests.rig.servers import Servers
 
+from harebell.client import Client
+from harebell.contract.amqp_names import tenant_exchange
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.dev.plan import ServiceKind
 from harebell.dev.servers import run_concurrently
@@ -29,7 +31,8 @@ class Production:
     tenants: Sequence[str] = ()
     pools: Sequence[str] = ()
     operators: Sequence[str] = ()  # people with a login each
-    query_tenants: Sequence[str] = ()  # tenants with a query queue each
+    declares: bool = False  # whether the tenants may declare their own exchanges and queues
+    tenant_queues: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     delayed_exchanges: Mapping[str, ExchangeKind] = field(default_factory=dict)
 
     @classmethod
@@ -43,7 +46,8 @@ class Production:
         tenants: Sequence[str] = (),
         pools: Sequence[str] = (),
         operators: Sequence[str] = (),
-        query_tenants: Sequence[str] = (),
+        declares: bool = False,
+        tenant_queues: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
         delayed_exchanges: Mapping[str, ExchangeKind] | None = None,
     ) -> Iterator["Production"]:
         """Yield a prepared broker without a running service."""
@@ -53,7 +57,8 @@ class Production:
                 tenants=tuple(tenants),
                 pools=tuple(pools),
                 operators=tuple(operators),
-                query_tenants=tuple(query_tenants),
+                declares=declares,
+                tenant_queues=tenant_queues or {},
                 delayed_exchanges=delayed_exchanges or {},
             )
             production.prepare(servers, tenants)
@@ -80,7 +85,8 @@ class Production:
         return InstallationOptions(
             vhost=urlsplit(self.stack.amqp_url).path.removeprefix("/"),
             **people,
-            query_tenants=tuple(self.query_tenants),
+            declaring=tuple(tenants) if self.declares else (),
+            tenant_queues=self.tenant_queues,
             delayed_exchanges=self.delayed_exchanges,
             pools=tuple(self.pools),
             passwords=dict.fromkeys(users, PASSWORD),
@@ -90,6 +96,12 @@ class Production:
         parts = urlsplit(self.stack.amqp_url)
         address = f"{user}:{PASSWORD}@{parts.hostname}:{parts.port}"
         return parts._replace(netloc=address).geturl()
+
+    def client(self, tenant: str, *, timeout: float = 10) -> AbstractAsyncContextManager[Client]:
+        """Return a client with only the rights of the login of this tenant."""
+        return Client.connect(
+            self.url(tenant), tenant=tenant, exchange=tenant_exchange(tenant), timeout=timeout
+        )
 
     def start(
         self,
@@ -116,7 +128,7 @@ class Production:
                 "HAREBELL_AMQP_URL": self.url(f"harebell_{kind}"),
                 "HAREBELL_TOPOLOGY_MODE": "check",  # the local stack declares by default
                 "HAREBELL_POOL": pool,
-                "HAREBELL_INTAKE_TENANTS": ",".join(self.tenants),
+                "HAREBELL_TENANTS": ",".join(self.tenants),
             } | environment
             self.stack.start_one(kind, number, ready=is_awaited, **variables)
 

@@ -70,7 +70,7 @@ async def test_every_change_names_the_login_that_made_it(production: Production)
     async with (
         accepted_commands(production) as accepted,
         production.stack.tenant(ACME) as tenant,
-        Client.connect(production.url(ACME), tenant=ACME) as harebell,
+        production.client(ACME) as harebell,
         Client.connect(production.url(OPERATOR), tenant=ACME) as operator,
     ):
         acme = Tenant(name=ACME, stack=production.stack, harebell=harebell, ledger=tenant.ledger)

@@ -10,7 +10,7 @@ from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, until
 from tests.rig.servers import Servers
 
-from harebell.client import BreakerView, Client, NotAllowed
+from harebell.client import BreakerView, Client, CommandRejected
 from harebell.contract.amqp_names import OPERATIONS_TENANT
 from harebell.contract.downstream import downstream_of_json
 
@@ -40,7 +40,7 @@ async def login(production: Production, name: str) -> AsyncIterator[Tenant]:
     """Yield a tenant whose client has only the rights of the login of this tenant."""
     async with (
         production.stack.tenant(name) as reader,
-        Client.connect(production.url(name), tenant=name) as harebell,
+        production.client(name) as harebell,
     ):
         yield Tenant(name=name, stack=production.stack, harebell=harebell, ledger=reader.ledger)
 
@@ -98,7 +98,7 @@ async def test_open_breaker_holds_only_the_runs_of_its_tenant_and_only_it_sees_t
         await umbrella.until_runs(before + 1, "succeeded")
         own = await acme.harebell.breakers(own=True)
         foreign = await umbrella.harebell.breakers(own=True)
-        with pytest.raises(NotAllowed):
+        with pytest.raises(CommandRejected):
             await umbrella.harebell.breakers()
 
     (call,) = target.calls("other")

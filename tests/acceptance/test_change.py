@@ -127,7 +127,9 @@ async def test_superseded_or_late_change_shows_its_reason_and_the_old_version_co
 @pytest.mark.requirement("S14", "ASK-10")
 async def test_pause_with_an_end_ends_automatically(tenant: Tenant, target: Target) -> None:
     start = time_in(2)
-    await tenant.put("pausing", every_second(start, 9), target.http("pausing"))
+    every_time = {"mode": "all"}
+    when = every_second(start, 9)
+    await tenant.put("pausing", when, target.http("pausing"), catch_up=every_time)
     await until_called(target, "pausing")
 
     end = time_in(3)

@@ -11,7 +11,7 @@ from tests.acceptance.production import Production
 from tests.acceptance.stack import WAIT_TIMEOUT, until
 from tests.rig.servers import Servers
 
-from harebell.client import Client
+from harebell.contract.amqp_names import tenant_exchange
 from harebell.contract.errors import CommandRejected
 from harebell.dev.plan import ServiceKind
 from harebell.messaging.topology.declarations import DELIVERY_LIMIT
@@ -37,7 +37,7 @@ async def send(production: Production) -> None:
     """Publish the command with the login of the tenant."""
     async with await aio_pika.connect(production.url(ACME)) as connection:
         channel = await connection.channel()
-        exchange = await channel.get_exchange("harebell.commands", ensure=False)
+        exchange = await channel.get_exchange(tenant_exchange(ACME), ensure=False)
         message = aio_pika.Message(orjson.dumps(SCHEDULE), user_id=ACME, message_id="m-1")
         await exchange.publish(message, f"{ACME}.schedule.put")
 
@@ -58,7 +58,7 @@ async def test_dead_command_is_applied_after_its_replay(production: Production) 
     await send(production)
     await use_up_deliveries(production)
     production.start(ServiceKind.INTAKE)
-    async with Client.connect(production.url(ACME), tenant=ACME) as acme:
+    async with production.client(ACME) as acme:
 
         async def dead() -> list[object]:
             return [each.id async for each in acme.dead_letters()]

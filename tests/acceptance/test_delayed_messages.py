@@ -20,6 +20,7 @@ from tests.rig.node_packages import installed_packages
 from tests.rig.servers import Servers
 
 from harebell.client import Client
+from harebell.contract.amqp_names import tenant_exchange
 from harebell.dev.plan import ServiceKind
 from harebell.messaging.topology.declarations import ExchangeKind
 
@@ -90,7 +91,9 @@ class Shop:
     async def dead_letters(self, tenant: str, number: int) -> list[Any]:
         """Return the dead letters of a tenant after their number has reached `number`."""
         login = OPERATOR if tenant == "harebell" else tenant
-        async with Client.connect(self.production.url(login), tenant=tenant) as harebell:
+        exchange = tenant_exchange(tenant) if login == tenant else None
+        url = self.production.url(login)
+        async with Client.connect(url, tenant=tenant, exchange=exchange) as harebell:
 
             async def find() -> list[Any]:
                 found = [each async for each in harebell.dead_letters()]
@@ -102,7 +105,7 @@ class Shop:
 @pytest.fixture
 async def shop(production: Production) -> AsyncIterator[Shop]:
     async with (
-        Client.connect(production.url(SHOP), tenant=SHOP) as harebell,
+        production.client(SHOP) as harebell,
         DelayedRig.open(production.stack.amqp_url, MAIL) as mail,
     ):
         yield Shop(production=production, harebell=harebell, mail=mail)

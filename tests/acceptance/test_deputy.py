@@ -12,7 +12,7 @@ import aio_pika
 import orjson
 import pytest
 from aio_pika.abc import AbstractQueue
-from tests.acceptance.attacker import COMMANDS, EVENTS, QUERIES, Attacker
+from tests.acceptance.attacker import EVENTS, Attacker
 from tests.acceptance.production import Production
 from tests.acceptance.stack import WAIT_TIMEOUT
 from tests.rig.servers import Servers
@@ -28,19 +28,19 @@ FAR_PUT: Final = {
     "target": {"http": {"url": "http://127.0.0.1:9/hook"}},
 }
 # Each request has a response of another service: the ticker, intake or the dlq_inspector.
-REQUESTS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
-    (COMMANDS, "schedule.put", FAR_PUT),
-    (COMMANDS, "schedule.put", {"key": "invalid"}),
-    (COMMANDS, "dlq.discard", {"ids": ["5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11"], "note": "x"}),
-    (QUERIES, "schedule.list", {}),
-    (QUERIES, "dlq.list", {}),
+REQUESTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("schedule.put", FAR_PUT),
+    ("schedule.put", {"key": "invalid"}),
+    ("dlq.discard", {"ids": ["5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11"], "note": "x"}),
+    ("schedule.list", {}),
+    ("dlq.list", {}),
 )
 
 
 @pytest.fixture(scope="module")
 def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
     root = tmp_path_factory.mktemp("deputy")
-    with Production.open(servers, root, tenants=(ACME, UMBRELLA)) as production:
+    with Production.open(servers, root, tenants=(ACME, UMBRELLA), declares=True) as production:
         production.start()
         yield production
 
@@ -78,9 +78,9 @@ async def test_no_reply_goes_to_a_queue_of_another_owner(
         Attacker.open(production.url(ACME), ACME) as attacker,
     ):
         events = await events_of(attacker)
-        for exchange, verb, body in REQUESTS:
+        for verb, body in REQUESTS:
             message = attacker.message(body, reply_to=queue, correlation_id="chosen")
-            await attacker.publish(exchange, f"{ACME}.{verb}", message)
+            await attacker.publish(attacker.exchange, f"{ACME}.{verb}", message)
         async with asyncio.timeout(WAIT_TIMEOUT):
             rejected = [await events.get() for _ in REQUESTS]
         received = [await each.get(no_ack=True, fail=False) for each in foreign]
@@ -88,14 +88,14 @@ async def test_no_reply_goes_to_a_queue_of_another_owner(
     assert [each["data"]["error"]["code"] for each in rejected] == ["invalid_reply_to"] * len(
         REQUESTS
     )
-    assert sorted(each["subject"] for each in rejected) == sorted(verb for _, verb, _ in REQUESTS)
+    assert sorted(each["subject"] for each in rejected) == sorted(verb for verb, _ in REQUESTS)
     assert received == [None, None]
 
 
 @pytest.mark.requirement("P3")
 async def test_reply_goes_to_a_queue_of_the_tenant(production: Production) -> None:
     async with Attacker.open(production.url(ACME), ACME) as acme:
-        for exchange, verb, body in REQUESTS:
-            await acme.publish(exchange, f"{ACME}.{verb}", acme.message(body))
+        for verb, body in REQUESTS:
+            await acme.publish(acme.exchange, f"{ACME}.{verb}", acme.message(body))
             answer = await acme.answer()
             assert answer.get("ok", True) is (body != {"key": "invalid"})

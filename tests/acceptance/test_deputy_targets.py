@@ -12,7 +12,7 @@ from tests.acceptance.production import Production
 from tests.acceptance.stack import Tenant, run_id, until
 from tests.rig.servers import Servers
 
-from harebell.client import Client, CommandRejected
+from harebell.client import CommandRejected
 from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
@@ -45,7 +45,7 @@ async def opened(production: Production) -> AsyncIterator[tuple[Tenant, dict[str
     async with (
         await aio_pika.connect(stack.amqp_url) as connection,
         stack.tenant(ACME) as read,
-        Client.connect(production.url(ACME), tenant=ACME) as client,
+        production.client(ACME) as client,
     ):
         channel = await connection.channel()
         for name in (*FOREIGN, OWN):

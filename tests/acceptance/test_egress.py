@@ -13,7 +13,7 @@ from tests.acceptance.production import Production
 from tests.acceptance.stack import Tenant, run_id
 from tests.rig.servers import Servers
 
-from harebell.client import Client, CommandRejected
+from harebell.client import CommandRejected
 from harebell.dev.plan import ServiceKind
 
 pytestmark = [
@@ -54,7 +54,7 @@ async def login(production: Production) -> AsyncIterator[Tenant]:
     """Yield the tenant, whose client has only the rights of its login."""
     async with (
         production.stack.tenant(ACME) as reader,
-        Client.connect(production.url(ACME), tenant=ACME) as harebell,
+        production.client(ACME) as harebell,
     ):
         yield Tenant(name=ACME, stack=production.stack, harebell=harebell, ledger=reader.ledger)
 

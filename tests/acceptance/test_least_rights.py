@@ -20,14 +20,14 @@ from harebell.audit.watchdog import publish_missed_heartbeats
 from harebell.client import Client, DeadLetterView, NotAllowed
 from harebell.contract.amqp_names import DEAD, EVENTS, QUERIES, WORK, Lane
 from harebell.messaging.declare import find_differences
-from harebell.messaging.topology.bus import EVENTS_RECENT, SYSTEM, with_tenant_queues
+from harebell.messaging.topology.bus import EVENTS_RECENT, SYSTEM, tenant_topology
 from harebell.runtime.settings import TickerSettings
 from harebell.ticker.recovery.executor_liveness import MIN_CONNECTION_AGE, ExecutorLiveness
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
 ACME, OTHER = "acme", "umbrella"
-TOPOLOGY = with_tenant_queues(SYSTEM, (ACME, OTHER))
+TOPOLOGY = SYSTEM + tenant_topology(ACME) + tenant_topology(OTHER)
 MAY_PUBLISH = {
     "harebell_intake": {"changes", "events", "dead"},
     "harebell_ticker": {"delay", "due", "control", "events", "dead"},
@@ -37,14 +37,14 @@ MAY_PUBLISH = {
     "harebell_watchdog": set(),  # the user may publish only one event
     "harebell_monitor": set(),
     "harebell_operator": {"commands", "queries"},
-    ACME: {"commands", "queries"},
+    ACME: {"tenant.acme"},
 }
 
 
 @pytest.fixture(scope="module")
 def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
     root = tmp_path_factory.mktemp("production")
-    with Production.open(servers, root, tenants=(ACME, OTHER)) as production:
+    with Production.open(servers, root, tenants=(ACME, OTHER), declares=True) as production:
         production.start()
         yield production
 
@@ -69,7 +69,7 @@ async def test_services_with_separate_users_run_retry_replay_and_cancel(
 ) -> None:
     async with (
         production.stack.tenant(ACME) as ledger,
-        Client.connect(production.url(ACME), tenant=ACME) as harebell,
+        production.client(ACME) as harebell,
     ):
         acme = Tenant(name=ACME, stack=production.stack, harebell=harebell, ledger=ledger.ledger)
         retry = {"max_attempts": 2, "backoff": {"base": "100ms"}}
@@ -98,7 +98,7 @@ async def test_amqp_target_reaches_an_exchange_of_the_tenant(
 ) -> None:
     async with (
         await aio_pika.connect(production.url(ACME)) as connection,
-        Client.connect(production.url(ACME), tenant=ACME) as harebell,
+        production.client(ACME) as harebell,
     ):
         channel = await connection.channel()
         exchange = await channel.declare_exchange("acme.orders", aio_pika.ExchangeType.TOPIC)

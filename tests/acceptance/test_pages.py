@@ -109,8 +109,11 @@ def execute(runner: PageRunner, page: Path, *, closes: bool = True) -> None:
 
 
 async def put_schedules(amqp_url: str, text: str) -> None:
-    """Put the schedules of a JSON block. Raise `CommandRejected` if one is refused."""
+    """Put the schedules of a JSON block. Raise `CommandRejected` if one is refused.
+
+    Several pages may use the same key in one stack.
+    """
     value = json.loads(text)
     async with Client.connect(amqp_url) as client:
         for schedule in value if isinstance(value, list) else [value]:
-            await client.put(schedule)
+            await client.put({"expected_version": "any", "revive": True, **schedule})

@@ -13,7 +13,7 @@ from tests.acceptance.production import Production
 from tests.acceptance.stack import until
 from tests.rig.servers import Servers
 
-from harebell.contract.amqp_names import COMMANDS
+from harebell.contract.amqp_names import tenant_exchange
 from harebell.dev.plan import ServiceKind
 from harebell.messaging.topology.bus import tenant_intake_queue
 
@@ -85,7 +85,9 @@ async def test_usage_shows_the_bytes_that_wait_in_the_queue_of_each_tenant(
 
         await queue.consume(keep)
         production.start(ServiceKind.INTAKE, ServiceKind.TICKER, tenants_file=policies)
-        exchange = await (await connection.channel()).get_exchange(COMMANDS, ensure=False)
+        exchange = await (await connection.channel()).get_exchange(
+            tenant_exchange(BUSY), ensure=False
+        )
         for _ in range(3):
             message = aio_pika.Message(BODY, user_id=BUSY)
             await exchange.publish(message, f"{BUSY}.schedule.put")

@@ -29,6 +29,7 @@ from typer.testing import CliRunner
 from harebell.cli.app import app
 from harebell.cli.framework.process import ProcessContext
 from harebell.client import Client, CommandRejected
+from harebell.contract.amqp_names import tenant_exchange
 from harebell.dev.plan import ServiceKind
 from harebell.dev.ports import LOOPBACK
 from harebell.dev.servers import run_concurrently
@@ -95,13 +96,21 @@ class Installation:
     async def tenant(self, login: str = ACME) -> AsyncIterator[Tenant]:
         stack = self.production.stack
         url = self.production.url(login)
-        async with stack.tenant(ACME) as owner, Client.connect(url, tenant=ACME) as harebell:
+        exchange = tenant_exchange(ACME) if login == ACME else None
+        async with (
+            stack.tenant(ACME) as owner,
+            Client.connect(url, tenant=ACME, exchange=exchange) as harebell,
+        ):
             yield Tenant(name=ACME, stack=stack, harebell=harebell, ledger=owner.ledger)
 
     async def command(self, line: str) -> str:
         """Return the output of a `harebell` command of the tenant on both streams."""
         process = ProcessContext(now=lambda: datetime.now(UTC))
-        environment = {"HAREBELL_AMQP_URL": self.production.url(ACME), "HAREBELL_TENANT": ACME}
+        environment = {
+            "HAREBELL_AMQP_URL": self.production.url(ACME),
+            "HAREBELL_TENANT": ACME,
+            "HAREBELL_EXCHANGE": tenant_exchange(ACME),
+        }
         result = await asyncio.to_thread(
             CliRunner().invoke, app, shlex.split(line), env=environment, obj=process
         )
@@ -120,7 +129,9 @@ def installation(
     policies.write_text(
         json.dumps({"tenants": {ACME: {}, "strict": {"literal_secrets": "refuse"}}})
     )
-    with Production.open(servers, root / "stack", tenants=(ACME, "strict")) as production:
+    with Production.open(
+        servers, root / "stack", tenants=(ACME, "strict"), declares=True
+    ) as production:
 
         def start(kind: ServiceKind) -> None:
             production.stack.start_one(
@@ -471,11 +482,10 @@ async def _replayed(tenant: Tenant, key: str) -> bool:
 async def test_policy_refuses_literal_secrets_and_accepts_references(
     installation: Installation,
 ) -> None:
-    url = installation.production.url("strict")
     call = {"url": "https://shop.example/hook"}
     reference = {"http": {**call, "headers": {"Cookie": {"secret": "cookie"}}}}
     literal = {"http": {**call, "headers": {"Cookie": "literal"}}}
-    async with Client.connect(url, tenant="strict") as harebell:
+    async with installation.production.client("strict") as harebell:
         accepted = await harebell.put({"key": "strict", "when": FAR, "target": reference})
         with pytest.raises(CommandRejected) as put:
             await harebell.put({"key": "other", "when": FAR, "target": literal})

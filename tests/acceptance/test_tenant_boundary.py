@@ -8,23 +8,34 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
 import aio_pika
 import asyncpg
+import orjson
 import pytest
 from aiormq.exceptions import ChannelAccessRefused, ChannelPreconditionFailed
-from tests.acceptance.attacker import COMMANDS, EVENTS, QUERIES, Attacker, error_codes
+from tests.acceptance.attacker import EVENTS, Attacker, error_codes
 from tests.acceptance.production import Production
 from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Tenant, until
 from tests.rig.servers import Servers
 
 from harebell.client import Client
-from harebell.contract.amqp_names import CHANGES, CHANGES_DLQ, CHANGES_SCHEDULE
+from harebell.contract.amqp_names import (
+    CHANGES,
+    CHANGES_DLQ,
+    CHANGES_SCHEDULE,
+    COMMANDS,
+    DEAD,
+    QUERIES,
+    UNDELIVERED,
+    tenant_exchange,
+)
 from harebell.contract.ids import RunKey
 from harebell.dev.plan import ServiceKind
 from harebell.domain.fencing_token import fencing_token
-from harebell.messaging.topology.bus import DLQ, INTAKE, QUERY
+from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, QUERY
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
@@ -34,6 +45,8 @@ CLOSED: Final = "http://127.0.0.1:9/hook"  # no server has this port
 FAR: Final = "2099-01-01T00:00:00Z"
 DOWNSTREAM: Final = "http:127.0.0.1:9"
 ROUTES: Final = ("by_binding", "by_dead_letter", "by_alternate")
+# The exchanges of Harebell to which a tenant may publish by no route.
+FOREIGN: Final = (COMMANDS, QUERIES, CHANGES, DEAD, UNDELIVERED, tenant_exchange(UMBRELLA))
 TABLES: Final = ("schedules", "schedule_versions", "schedule_state", "runs", "dead_letters")
 # The columns of these tables that only the passage of time changes.
 ROWS: Final = "SELECT to_jsonb(t) AS row FROM {} t ORDER BY to_jsonb(t)::text"
@@ -48,27 +61,27 @@ class Victim:
     ledger: asyncpg.Connection
     dead_letter_id: str
     delegated: dict[str, Any]  # the run id and the fencing token of a running run
-    requests: list[tuple[str, str, dict[str, Any]]] = field(init=False)
+    requests: list[tuple[str, dict[str, Any]]] = field(init=False)
 
     def __post_init__(self) -> None:
         put = {"key": "planted", "when": {"now": True}, "target": {"http": {"url": "http://a.b/"}}}
         ids = {"ids": [self.dead_letter_id], "note": "gone"}
         self.requests = [
-            (COMMANDS, f"{UMBRELLA}.schedule.put", put),
-            (COMMANDS, f"{UMBRELLA}.schedule.cancel", {"key": "secret"}),
-            (COMMANDS, f"{UMBRELLA}.schedule.pause", {"key": "secret"}),
-            (COMMANDS, f"{UMBRELLA}.dlq.discard", ids),
-            (COMMANDS, f"{UMBRELLA}.dlq.replay", ids),
-            (COMMANDS, f"{UMBRELLA}.run.heartbeat", self.delegated),
-            (COMMANDS, f"{UMBRELLA}.run.complete", self.delegated),
-            (COMMANDS, f"{UMBRELLA}.run.fail", self.delegated | {"code": "stolen"}),
-            (COMMANDS, "harebell.breaker.open", {"downstream": DOWNSTREAM}),
-            (QUERIES, f"{UMBRELLA}.schedule.get", {"key": "secret"}),
-            (QUERIES, f"{UMBRELLA}.schedule.list", {}),
-            (QUERIES, f"{UMBRELLA}.run.list", {}),
-            (QUERIES, f"{UMBRELLA}.dlq.list", {}),
-            (QUERIES, f"{UMBRELLA}.dlq.get", {"id": self.dead_letter_id}),
-            (QUERIES, "harebell.breaker.list", {}),
+            (f"{UMBRELLA}.schedule.put", put),
+            (f"{UMBRELLA}.schedule.cancel", {"key": "secret"}),
+            (f"{UMBRELLA}.schedule.pause", {"key": "secret"}),
+            (f"{UMBRELLA}.dlq.discard", ids),
+            (f"{UMBRELLA}.dlq.replay", ids),
+            (f"{UMBRELLA}.run.heartbeat", self.delegated),
+            (f"{UMBRELLA}.run.complete", self.delegated),
+            (f"{UMBRELLA}.run.fail", self.delegated | {"code": "stolen"}),
+            ("harebell.breaker.open", {"downstream": DOWNSTREAM}),
+            (f"{UMBRELLA}.schedule.get", {"key": "secret"}),
+            (f"{UMBRELLA}.schedule.list", {}),
+            (f"{UMBRELLA}.run.list", {}),
+            (f"{UMBRELLA}.dlq.list", {}),
+            (f"{UMBRELLA}.dlq.get", {"id": self.dead_letter_id}),
+            ("harebell.breaker.list", {}),
         ]
 
     async def rows(self) -> list[str]:
@@ -84,7 +97,7 @@ class Victim:
 @pytest.fixture(scope="module")
 def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
     root = tmp_path_factory.mktemp("boundary")
-    with Production.open(servers, root, tenants=(ACME, UMBRELLA)) as production:
+    with Production.open(servers, root, tenants=(ACME, UMBRELLA), declares=True) as production:
         production.start()
         yield production
 
@@ -93,7 +106,7 @@ def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> It
 async def victim(production: Production) -> AsyncIterator[Victim]:
     async with (
         production.stack.tenant(UMBRELLA) as tenant,
-        Client.connect(production.url(UMBRELLA), tenant=UMBRELLA) as harebell,
+        production.client(UMBRELLA) as harebell,
     ):
         umbrella = Tenant(
             name=UMBRELLA, stack=production.stack, harebell=harebell, ledger=tenant.ledger
@@ -151,25 +164,28 @@ async def refusals(production: Production, code: str) -> float:
 
 @pytest.mark.requirement("P1", "P2")
 @pytest.mark.parametrize("has_user_id", [True, False], ids=["with-user-id", "without-user-id"])
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(
+    ("route", "code"),
+    [("publish", "not_your_tenant"), *((each, "foreign_route") for each in ROUTES)],
+)
 async def test_no_route_reads_or_changes_anything_of_another_tenant(
-    route: str, victim: Victim, *, has_user_id: bool
+    route: str, code: str, victim: Victim, *, has_user_id: bool
 ) -> None:
     production = victim.production
-    before, refused_before = await victim.rows(), await refusals(production, "foreign_route")
+    before, refused_before = await victim.rows(), await refusals(production, code)
     url = production.url(ACME)
 
     async with Attacker.open(url, ACME, has_user_id=has_user_id) as attacker:
         # A login that the broker has not verified owns no queue, so it gets no answer.
         if has_user_id:
             answers = await attacker.answers_to(getattr(attacker, route), victim.requests)
-            assert error_codes(answers) == ["foreign_route"] * len(victim.requests)
+            assert error_codes(answers) == [code] * len(victim.requests)
         else:
-            for exchange, key, body in victim.requests:
-                await getattr(attacker, route)(exchange, key, attacker.message(body))
+            for key, body in victim.requests:
+                await getattr(attacker, route)(attacker.exchange, key, attacker.message(body))
 
         async def is_counted() -> bool:
-            refused = await refusals(production, "foreign_route") - refused_before
+            refused = await refusals(production, code) - refused_before
             return refused >= len(victim.requests)
 
         await until(is_counted, what="the count of the refusals")
@@ -185,11 +201,11 @@ async def test_login_acts_for_its_own_tenant_without_any_foreign_row(victim: Vic
     before = await victim.rows()
     async with Attacker.open(victim.production.url(ACME), ACME) as attacker:
         own = {"key": "own", "when": {"every": "7d"}, "target": {"task": {"name": "harebell.echo"}}}
-        await attacker.publish(COMMANDS, f"{ACME}.schedule.put", attacker.message(own))
+        await attacker.publish(attacker.exchange, f"{ACME}.schedule.put", attacker.message(own))
         put = await attacker.answer()
-        await attacker.publish(QUERIES, f"{ACME}.schedule.list", attacker.message({}))
+        await attacker.publish(attacker.exchange, f"{ACME}.schedule.list", attacker.message({}))
         schedules = await attacker.answer()
-        await attacker.publish(QUERIES, f"{ACME}.dlq.list", attacker.message({}))
+        await attacker.publish(attacker.exchange, f"{ACME}.dlq.list", attacker.message({}))
         dead_letters = await attacker.answer()
 
     assert put["ok"] is True
@@ -207,7 +223,7 @@ async def test_login_reports_only_about_the_delegated_runs_of_its_own_tenant(
         answers = []
         for verb, more in (("heartbeat", {}), ("complete", {}), ("fail", {"code": "stolen"})):
             message = attacker.message(victim.delegated | more)
-            await attacker.publish(COMMANDS, f"{ACME}.run.{verb}", message)
+            await attacker.publish(attacker.exchange, f"{ACME}.run.{verb}", message)
             answers.append(await attacker.answer())
     unchanged = await victim.rows()
 
@@ -219,13 +235,8 @@ async def test_login_reports_only_about_the_delegated_runs_of_its_own_tenant(
 
 
 @pytest.mark.requirement("P1", "P10")
-@pytest.mark.parametrize(
-    ("exchange", "verb"),
-    [(COMMANDS, "schedule.put"), (QUERIES, "schedule.list"), (QUERIES, "dlq.list")],
-)
-async def test_message_without_a_verified_login_is_refused(
-    exchange: str, verb: str, victim: Victim
-) -> None:
+@pytest.mark.parametrize("verb", ["schedule.put", "schedule.list", "dlq.list"])
+async def test_message_without_a_verified_login_is_refused(verb: str, victim: Victim) -> None:
     production = victim.production
     before = await refusals(production, "not_your_tenant")
     rows = await victim.rows()
@@ -242,7 +253,8 @@ async def test_message_without_a_verified_login_is_refused(
         replies = await direct.get_queue("amq.rabbitmq.reply-to", ensure=False)
         await replies.consume(receive, no_ack=True)
         message = attacker.message({}, reply_to="amq.rabbitmq.reply-to")
-        await (await direct.get_exchange(exchange, ensure=False)).publish(message, f"{ACME}.{verb}")
+        own = await direct.get_exchange(attacker.exchange, ensure=False)
+        await own.publish(message, f"{ACME}.{verb}")
         async with asyncio.timeout(20):
             answer = await answers.get()
 
@@ -252,28 +264,28 @@ async def test_message_without_a_verified_login_is_refused(
 
 
 @pytest.mark.requirement("P1", "P2")
-async def test_broker_refuses_the_direct_ways(victim: Victim) -> None:
-    production = victim.production
-    for exchange, key, body in victim.requests:
+@pytest.mark.parametrize("exchange", FOREIGN)
+@pytest.mark.parametrize("route", ["publish", *ROUTES])
+async def test_broker_refuses_each_route_to_a_foreign_exchange(
+    route: str, exchange: str, production: Production
+) -> None:
+    keys = (f"{ACME}.schedule.put", f"{UMBRELLA}.schedule.put", CHANGES_SCHEDULE, CHANGES_DLQ)
+    for key in keys:
         async with Attacker.open(production.url(ACME), ACME) as attacker:
             with pytest.raises(ChannelAccessRefused):
-                await attacker.publish(exchange, key, attacker.message(body))
-    async with Attacker.open(production.url(ACME), ACME) as attacker:
-        for forged in (UMBRELLA, OPERATOR):
-            channel = await attacker.connection.channel()
-            target = await channel.get_exchange(COMMANDS, ensure=False)
-            with pytest.raises(ChannelPreconditionFailed):
-                await target.publish(attacker.message({}, user_id=forged), f"{ACME}.schedule.put")
+                await getattr(attacker, route)(exchange, key, attacker.message({}))
 
 
 @pytest.mark.requirement("P1")
-async def test_broker_refuses_each_route_to_the_accepted_commands(production: Production) -> None:
-    for key in (CHANGES_SCHEDULE, CHANGES_DLQ):
-        for route in ("publish", *ROUTES):
-            async with Attacker.open(production.url(ACME), ACME) as attacker:
-                with pytest.raises(ChannelAccessRefused):
-                    await getattr(attacker, route)(CHANGES, key, attacker.message({}))
-    for queue in (INTAKE.name, QUERY.name, DLQ.name):
+async def test_broker_refuses_forged_logins_and_queues_of_others(production: Production) -> None:
+    async with Attacker.open(production.url(ACME), ACME) as attacker:
+        for forged in (UMBRELLA, OPERATOR, "harebell_ticker"):
+            channel = await attacker.connection.channel()
+            target = await channel.get_exchange(attacker.exchange, ensure=False)
+            with pytest.raises(ChannelPreconditionFailed):
+                await target.publish(attacker.message({}, user_id=forged), f"{ACME}.schedule.put")
+    queues = (INTAKE.name, QUERY.name, DLQ.name, f"{INTAKE.name}.{UMBRELLA}", DEAD_LETTERS.name)
+    for queue in queues:
         async with Attacker.open(production.url(ACME), ACME) as attacker:
             with pytest.raises(ChannelAccessRefused):
                 await attacker.by_dead_letter("", queue, attacker.message({}))
@@ -286,7 +298,7 @@ async def test_copy_header_does_not_change_the_tenant(victim: Victim) -> None:
         copies = {"CC": [f"{UMBRELLA}.schedule.cancel"]}
         message = attacker.message({"key": "secret"}, headers=copies)
         try:
-            await attacker.publish(COMMANDS, f"{ACME}.schedule.cancel", message)
+            await attacker.publish(attacker.exchange, f"{ACME}.schedule.cancel", message)
         except ChannelAccessRefused:
             return  # newer releases check the keys of the header too
         answer = await attacker.answer()
@@ -299,10 +311,10 @@ async def test_copy_header_does_not_change_the_tenant(victim: Victim) -> None:
 async def test_event_that_becomes_a_command_starts_no_loop(production: Production) -> None:
     before = await refusals(production, "foreign_route")
     async with Attacker.open(production.url(ACME), ACME) as attacker:
-        commands = await attacker.channel.get_exchange(COMMANDS, ensure=False)
+        commands = await attacker.channel.get_exchange(attacker.exchange, ensure=False)
         await commands.bind(EVENTS, f"{ACME}.schedule.rejected")
         try:
-            await attacker.publish(COMMANDS, f"{ACME}.schedule.put", attacker.message({}))
+            await attacker.publish(attacker.exchange, f"{ACME}.schedule.put", attacker.message({}))
             rejected = await attacker.answer()
 
             async def is_refused() -> bool:
@@ -310,7 +322,9 @@ async def test_event_that_becomes_a_command_starts_no_loop(production: Productio
 
             await until(is_refused, what="the refusal of the event")
             for _ in range(3):  # each answer follows all earlier messages of the queue
-                await attacker.publish(COMMANDS, f"{ACME}.schedule.get", attacker.message({}))
+                await attacker.publish(
+                    attacker.exchange, f"{ACME}.schedule.get", attacker.message({})
+                )
                 await attacker.answer()
         finally:
             await commands.unbind(EVENTS, f"{ACME}.schedule.rejected")
@@ -331,3 +345,44 @@ async def test_operator_gives_an_order_and_changes_a_schedule_of_a_tenant(victim
 
     assert (opened.status, reset.status) == ("forced_open", "automatic")
     assert (paused.status, resumed.status) == ("paused", "resumed")
+
+
+@pytest.mark.requirement("P4")
+@pytest.mark.parametrize("route", ["publish", "by_binding", "by_alternate"])
+async def test_message_that_its_queue_dead_letters_never_becomes_a_dead_run(
+    route: str, victim: Victim
+) -> None:
+    """Forge a dead run of the victim, which expires in the intake queue of the attacker."""
+    production = victim.production
+    story = await victim.ledger.fetchval(
+        "SELECT payload FROM dead_letters WHERE tenant = $1 AND kind = 'run'", UMBRELLA
+    )
+    forged = [orjson.loads(story) | {"key": f"forged-{number}"} for number in range(500)]
+    before = await victim.rows()
+    production.stack.stop("intake-1")
+    try:
+        async with Attacker.open(production.url(ACME), ACME) as attacker:
+            message = attacker.message(
+                forged,
+                type="harebell.run.dead.v1",
+                expiration=0.001,
+                reply_to=None,
+                message_id=route,
+            )
+            await getattr(attacker, route)(attacker.exchange, f"{UMBRELLA}.run.dead", message)
+            async with production.client(ACME) as acme:
+
+                async def dead() -> list[Any]:
+                    found = await _dead_letters(acme)
+                    details = [await acme.dead_letter(each.id) for each in found]
+                    return [each for each in details if each.payload["message_id"] == route]
+
+                found = await until(dead, what="the dead message")
+    finally:
+        production.start(ServiceKind.INTAKE)
+
+    assert {each.kind for each in found} == {"message"}
+    assert set(before) <= set(await victim.rows())
+    assert [each.id async for each in victim.harebell.dead_letters()] == [
+        UUID(victim.dead_letter_id)
+    ]

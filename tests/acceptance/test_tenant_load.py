@@ -12,8 +12,6 @@ from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, time_in, until
 from tests.rig.servers import Servers
 
-from harebell.client import Client
-
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
 ATTACKER, VICTIM = "acme", "umbrella"
@@ -57,7 +55,7 @@ async def login(production: Production, name: str) -> AsyncIterator[Tenant]:
     """Yield a tenant whose client has only the rights of the login of this tenant."""
     async with (
         production.stack.tenant(name) as reader,
-        Client.connect(production.url(name), tenant=name) as harebell,
+        production.client(name) as harebell,
     ):
         yield Tenant(name=name, stack=production.stack, harebell=harebell, ledger=reader.ledger)
 

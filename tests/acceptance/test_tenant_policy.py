@@ -157,7 +157,7 @@ async def test_permitted_schedule_of_the_same_tenant_still_runs(
     production = installation.production
     async with (
         production.stack.tenant(ACME) as read,
-        Client.connect(production.url(ACME), tenant=ACME) as client,
+        production.client(ACME) as client,
     ):
         acme = Tenant(name=ACME, stack=production.stack, harebell=client, ledger=read.ledger)
         loads = installation.loads(ServiceKind.INTAKE)

@@ -39,6 +39,7 @@ from harebell.intake.service import COMMAND_PREFETCH as INTAKE_PREFETCH
 from harebell.intake.service import MAX_BATCH as INTAKE_BATCH
 from harebell.messaging.acknowledge import Acknowledger
 from harebell.messaging.consumer import ConcurrentWorker, Consumer, OrderedWorker
+from harebell.messaging.foreign_messages import SentMessage
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.topology.bus import (
     DEAD_LETTERS,
@@ -77,6 +78,10 @@ EXECUTOR_SETTINGS: Final = ExecutorSettings(**_URLS)
 
 class SimulatedContext(ServiceContext):
     """The context of a service, whose sessions come from the fake connection."""
+
+    def is_from_service(self, message: SentMessage) -> bool:
+        del message  # the fake broker has no logins
+        return True
 
     async def connect(self, heartbeat: int = 0) -> Any:
         return await cast("FakeConnection", self.connection).connect(heartbeat)

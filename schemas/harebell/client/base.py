@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar
 
 from harebell.client.rpc import Transport
-from harebell.contract.amqp_names import COMMANDS, DEFAULT_TENANT, QUERIES
+from harebell.contract.amqp_names import COMMANDS, DEFAULT_TENANT, QUERIES, tenant_exchange
 from harebell.contract.commands import COMMANDS as COMMAND_MODELS
-from harebell.contract.errors import CommandRejected, InvalidInput
+from harebell.contract.errors import CommandRejected, InvalidInput, NotAllowed
 from harebell.contract.json_codec import decode, encode
 from harebell.contract.message import Message, parse
 from harebell.contract.queries import MAX_PAGE
@@ -19,9 +19,13 @@ M = TypeVar("M", bound=Message)
 class ClientBase:
     """The base of each group of client methods."""
 
-    def __init__(self, transport: Transport, *, tenant: str = DEFAULT_TENANT) -> None:
+    def __init__(
+        self, transport: Transport, *, tenant: str = DEFAULT_TENANT, exchange: str | None = None
+    ) -> None:
+        """Define the tenant, and the exchange of its login: `amqp_names.tenant_exchange`."""
         self._transport = transport
         self._tenant = tenant
+        self._exchange = exchange
 
     async def _command(
         self,
@@ -62,7 +66,18 @@ class ClientBase:
     async def _request(
         self, exchange: str, verb: str, body: bytes, *, tenant: str | None = None
     ) -> bytes:
-        return await self._transport.request(exchange, verb, body, tenant=tenant or self._tenant)
+        """Send a request to the exchange of the login, or else to that of all tenants."""
+        owner = tenant or self._tenant
+        try:
+            return await self._transport.request(
+                self._exchange or exchange, verb, body, tenant=owner
+            )
+        except NotAllowed as error:
+            if self._exchange is not None:
+                raise
+            own = tenant_exchange(owner)
+            reason = f"{error.reason} The login of a tenant publishes to {own} (HAREBELL_EXCHANGE)."
+            raise NotAllowed(reason, field=error.field, code=error.code) from error
 
 
 def parse_response(model: type[M], body: bytes) -> M:

@@ -19,7 +19,7 @@ from typing import Any, Final, Self, Unpack
 from harebell.client.base import parse_response, parse_responses
 from harebell.client.breakers import BreakerMethods
 from harebell.client.calendars import CalendarMethods
-from harebell.client.connection import Connection, parse_amqp_urls
+from harebell.client.connection import Connection, login_of
 from harebell.client.dead_letters import DeadLetterMethods
 from harebell.client.reports import ReportMethods
 from harebell.client.requests import (
@@ -58,7 +58,6 @@ from harebell.contract.views import (
     VersionView,
 )
 
-DEFAULT_USER: Final = "guest"  # the login of the AMQP library for a URL without a user
 DEFAULT_TIMEOUT: Final = 10.0  # seconds, from the call to its response
 
 
@@ -72,21 +71,26 @@ class Client(DeadLetterMethods, BreakerMethods, CalendarMethods, ReportMethods):
         url: str,
         *,
         tenant: str = DEFAULT_TENANT,
+        exchange: str | None = None,
         timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109  # of each call, not of the connection
         name: str = "harebell-client",
     ) -> AsyncIterator[Self]:
         """Connect to one broker, or to a node of a cluster, whose URLs a comma separates.
 
-        Harebell acts for the user of the URL, or for guest without one. Raise `InvalidInput` for
+        Harebell acts for the user of the URL, or for guest without one. A login of one tenant
+        needs the exchange of the tenant: `harebell.tenant.acme`. Raise `InvalidInput` for
         another URL than `amqp` or `amqps`, and `BrokerUnavailable` if no node responds.
         """
-        user = parse_amqp_urls(url)[0].user or DEFAULT_USER
         host = socket.gethostname()
         properties = {"service": name, "version": __version__, "host": host}
         connection = Connection(url, name=f"{name}@{host}", properties=properties)
         await connection.open()
         try:
-            yield cls(RpcChannel(connection, timeout=timeout, user=user), tenant=tenant)
+            yield cls(
+                RpcChannel(connection, timeout=timeout, user=login_of(url)),
+                tenant=tenant,
+                exchange=exchange,
+            )
         finally:
             await connection.close()
 

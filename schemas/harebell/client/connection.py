@@ -23,6 +23,7 @@ from harebell.client.cancellation import is_being_cancelled, raise_if_cancelled
 from harebell.client.tls import BAD_CERTIFICATE, TlsServer, certificate_fault
 from harebell.contract.errors import BrokerUnavailable, InvalidInput, NotAllowed, Unroutable
 
+DEFAULT_USER: Final = "guest"  # the login of the AMQP library for a URL without a user
 SCHEMES: Final = ("amqp", "amqps")
 TLS_PARAMETERS: Final = ("cafile", "certfile", "keyfile", "no_verify_ssl")
 AUTHENTICATIONS: Final = ("plain", "external")  # with external, the certificate is the login
@@ -84,6 +85,14 @@ def parse_amqp_urls(urls: str) -> tuple[URL, ...]:
         reason = "The AMQP URLs of the nodes of one cluster must have the same user."
         raise InvalidInput(reason, field="amqp_url")
     return found
+
+
+def login_of(urls: str) -> str | None:
+    """Return the login that the URLs name, or None if a certificate is the login."""
+    url = parse_amqp_urls(urls)[0]
+    if url.user is None and url.query.get("auth") == "external":
+        return None
+    return url.user or DEFAULT_USER
 
 
 def _check_tls_parameters(url: URL) -> None:

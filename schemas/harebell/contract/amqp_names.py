@@ -16,7 +16,10 @@ WORK: Final = "harebell.work"
 CONTROL: Final = "harebell.control"
 EVENTS: Final = "harebell.events"
 DEAD: Final = "harebell.dead"
+UNDELIVERED: Final = "harebell.undelivered"  # requests that their queue has dead-lettered
 PARKED: Final = "harebell.parked"  # dead letters that cannot be stored
+
+TENANTS: Final = "harebell.tenant"  # the prefix of the exchanges of tenants
 
 DELAYED: Final = "harebell.delayed"  # the queue of delayed messages, which has no exchange
 
@@ -103,6 +106,15 @@ def lane_of(priority: int) -> Lane:
 def message_key(tenant: str, verb: str) -> str:
     """Return the routing key of a command, a query or an event, such as `acme.schedule.put`."""
     return f"{tenant}.{verb}"
+
+
+def tenant_exchange(tenant: str) -> str:
+    """Return the exchange for the commands and queries of one tenant: `harebell.tenant.acme`.
+
+    The exchange exists for each tenant with a login of its own. It leads to the queues of this
+    tenant only. In an installation without such logins, everyone uses `COMMANDS` and `QUERIES`.
+    """
+    return f"{TENANTS}.{tenant}"
 
 
 def due_exchange(exchange: str) -> str:

@@ -14,7 +14,7 @@ from harebell.audit.gauges import Audited, AuditGauges, write_gauges
 from harebell.audit.model.records import LATE_AFTER
 from harebell.audit.model.report import MissedHeartbeat, Report
 from harebell.audit.store import connect_read_only
-from harebell.client.connection import Connection
+from harebell.client.connection import Connection, login_of
 from harebell.contract.errors import HarebellError, Unroutable
 from harebell.contract.events import LivenessEventData, make_event
 from harebell.contract.types import instant_text
@@ -121,7 +121,9 @@ async def publish_missed_heartbeats(
     failures: list[BaseException | None]
     try:
         await connection.open()
-        failures = list(await Publisher(connection).publish_each(messages))
+        failures = list(
+            await Publisher(connection, login=login_of(amqp_url)).publish_each(messages)
+        )
     except HarebellError as error:
         failures = [error]
     finally:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,16 +15,18 @@ from aio_pika.abc import AbstractConnection
 from harebell.bootstrap.health import Health, serve_health
 from harebell.bootstrap.links import LinkFaults, show_links
 from harebell.bootstrap.supervisor import READY, SUPERVISOR
-from harebell.client.connection import HEARTBEAT, Connection, close, connect
+from harebell.client.connection import HEARTBEAT, Connection, close, connect, login_of
 from harebell.contract import __version__
 from harebell.contract.errors import Transient
-from harebell.domain.sender import SenderPolicy
+from harebell.domain.sender import SenderPolicy, is_service
 from harebell.domain.tenant_policy import ANY, TenantPolicies
 from harebell.messaging.acknowledge import Acknowledger
+from harebell.messaging.consumer import OptionalQueues
+from harebell.messaging.foreign_messages import SentMessage
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.replies import Replies, ReplySender
 from harebell.messaging.topology.bus import SYSTEM
-from harebell.messaging.topology.declarations import Topology
+from harebell.messaging.topology.declarations import Queue, Topology
 from harebell.messaging.topology_keeper import TopologyKeeper
 from harebell.runtime.clock import REFRESH_INTERVAL, Clock
 from harebell.runtime.metrics import TZDATA_OUTDATED
@@ -58,6 +60,21 @@ class ServiceContext:
     acknowledger: Acknowledger
     policies: PolicyKeeper
     faults: LinkFaults = field(default_factory=LinkFaults)
+
+    def is_from_service(self, message: SentMessage) -> bool:
+        """Return whether a service has published the message, as far as the mode can tell."""
+        login = service_login(self.settings, self.role)
+        return is_service(message.user_id, self.settings.identity_mode, login)
+
+    @property
+    def tenants_with_queues(self) -> frozenset[str]:
+        """The tenants of the settings and of the policies in force, whose queues may exist.
+
+        AMQP has no list of queues. Only a broker with the definitions file has such queues.
+        """
+        if self.settings.topology_mode == "declare":
+            return frozenset()
+        return self.settings.tenants | self.policies.current.tenants.keys()
 
     @property
     def sender_policy(self) -> SenderPolicy:
@@ -108,6 +125,11 @@ class ServiceContext:
                     await self.connection.open()
 
 
+def service_login(settings: ServiceSettings, role: str) -> str:
+    """Return the login of the service. A certificate names the user of the definitions file."""
+    return login_of(settings.amqp_url.get_secret_value()) or f"harebell_{role}"
+
+
 def connection_properties(role: str, name: str) -> dict[str, str]:
     """Return the client properties that the management UI shows for a connection."""
     return {
@@ -155,7 +177,9 @@ async def open_service(
     ):
         clock = Clock(lambda: database_time(pool))
         topology_keeper = TopologyKeeper(topology, declares=settings.topology_mode == "declare")
-        publisher = Publisher(connection, topology_keeper.on_unroutable)
+        publisher = Publisher(
+            connection, topology_keeper.on_unroutable, login=service_login(settings, role)
+        )
         replies = Replies(partial(_connect_for_replies, settings, role))
         context = ServiceContext(
             role=role,
@@ -189,6 +213,16 @@ async def open_service(
         finally:
             await replies.close(within=REPLY_DRAIN_TIMEOUT)
             await connection.close()
+
+
+def queues_of_tenants(
+    context: ServiceContext, make_queue: Callable[[str], Queue], *, prefetch: int
+) -> OptionalQueues:
+    """Return the queues of one kind of all tenants with queues of their own."""
+    return OptionalQueues(
+        names=lambda: [make_queue(each).name for each in context.tenants_with_queues],
+        prefetch=prefetch,
+    )
 
 
 async def _connect_for_replies(

@@ -11,6 +11,7 @@ from harebell.cli.framework.options import (
     DEFAULT_TIMEOUT,
     AmqpUrl,
     AmqpUrlFile,
+    ExchangeName,
     Format,
     GlobalOptions,
     OutputFormat,
@@ -55,6 +56,7 @@ def harebell(
     amqp_url: AmqpUrl = None,
     amqp_url_file: AmqpUrlFile = None,
     tenant: TenantName = DEFAULT_TENANT,
+    exchange: ExchangeName = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     output: OutputFormat = Format.TABLE,
     version: Version = False,  # noqa: ARG001  # its callback prints the version
@@ -62,8 +64,8 @@ def harebell(
     """Manage schedules, runs and dead letters of Harebell, a cron service on RabbitMQ.
 
     The global options may precede or follow the name of a command. The variables
-    HAREBELL_AMQP_URL, HAREBELL_TENANT, HAREBELL_TIMEOUT and HAREBELL_OUTPUT set their defaults.
-    HAREBELL_AMQP_URL_FILE names a file with the URL.
+    HAREBELL_AMQP_URL, HAREBELL_TENANT, HAREBELL_EXCHANGE, HAREBELL_TIMEOUT and HAREBELL_OUTPUT
+    set their defaults. HAREBELL_AMQP_URL_FILE names a file with the URL.
 
     A TIME is ISO 8601 with an offset (2026-11-20T14:00:00Z) or a duration (10m, 2h, 7d).
 
@@ -75,6 +77,7 @@ def harebell(
         amqp_url=amqp_url,
         amqp_url_file=amqp_url_file,
         tenant=tenant,
+        exchange=exchange,
         timeout=timeout,
         output=output,
     )

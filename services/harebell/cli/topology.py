@@ -17,6 +17,7 @@ from harebell.cli.framework.options import Format
 from harebell.cli.framework.session import CLIENT_NAME, Session
 from harebell.client.connection import connect
 from harebell.contract import __version__
+from harebell.contract.amqp_names import tenant_exchange
 from harebell.contract.errors import InvalidInput
 from harebell.contract.json_codec import decode
 from harebell.contract.message import parse
@@ -27,7 +28,7 @@ from harebell.messaging.topology.bus import (
     tenant_dlq_queue,
     tenant_intake_queue,
     tenant_query_queue,
-    with_tenant_queues,
+    tenant_topology,
 )
 from harebell.messaging.topology.declarations import ExchangeKind
 from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
@@ -38,8 +39,8 @@ from harebell.runtime.policy_file import MAX_FILE_SIZE, parse_policies
 app = typer.Typer()
 
 NO_INTAKE: Final = (
-    "No intake consumes this queue. Name its tenant in HAREBELL_TENANTS_FILE or "
-    "HAREBELL_INTAKE_TENANTS."
+    "No service consumes this queue. Name its tenant in HAREBELL_TENANTS_FILE or "
+    "HAREBELL_TENANTS of intake and of the dlq_inspector."
 )
 
 MAX_PASSWORD_FILE_SIZE: Final = 1024 * 1024  # bytes
@@ -81,7 +82,7 @@ class DefinitionsOptions:
         typer.Option(
             "--tenants-file",
             metavar="FILE|-",
-            help="Bound intake queues by queued_bytes of this document, and add query queues.",
+            help="Read quotas and the queues of the tenants from this document.",
         ),
     ] = None
     delayed_exchanges: DelayedExchanges = None
@@ -225,8 +226,9 @@ def _name_settings(session: Session, installation: InstallationOptions) -> None:
     """Name the settings of the services, which must name the tenants and the operators too."""
     if installation.tenants:
         session.output.print_message(
-            "Intake finds the queues of the tenants that HAREBELL_TENANTS_FILE or "
-            f"HAREBELL_INTAKE_TENANTS={','.join(installation.tenants)} names."
+            "The services find the queues of the tenants that HAREBELL_TENANTS_FILE or "
+            f"HAREBELL_TENANTS={','.join(installation.tenants)} names. A client of a tenant has "
+            f"the setting HAREBELL_EXCHANGE={tenant_exchange(installation.tenants[0])}."
         )
     if installation.operators:
         logins = [operator_user(name).name for name in installation.operators]
@@ -236,9 +238,8 @@ def _name_settings(session: Session, installation: InstallationOptions) -> None:
 
 
 def _of_document(options: DefinitionsOptions) -> dict[str, Any]:
-    """Return the quota of each tenant of the options, and the tenants that the document names.
+    """Return what the document says about each tenant of the options.
 
-    Intake finds the queues of the named tenants without a query, so these have a query queue.
     Raise `InvalidInput` for a bad document.
     """
     if options.tenants_file is None:
@@ -247,13 +248,16 @@ def _of_document(options: DefinitionsOptions) -> dict[str, Any]:
     tenants = options.tenants or ()
     return {
         "queued_bytes": {each: policies.of(each).quotas.queued_bytes for each in tenants},
-        "query_tenants": [each for each in tenants if each in policies.tenants],
+        "declaring": [each for each in tenants if policies.of(each).declares],
+        "tenant_queues": {each: policies.of(each).queues for each in tenants},
     }
 
 
 async def _find_problems(url: str, installation: InstallationOptions) -> list[str]:
     tenants = installation.tenants
-    topology = with_tenant_queues(SYSTEM, tenants)
+    topology = SYSTEM
+    for tenant in tenants:
+        topology += tenant_topology(tenant)
     topology += delayed_topology(installation.delayed_exchanges)
     properties = {"service": CLIENT_NAME, "version": __version__}
     name = f"{CLIENT_NAME}@{socket.gethostname()}"

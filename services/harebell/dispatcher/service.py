@@ -160,6 +160,7 @@ async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
             context.connect,
             lambda: ConcurrentWorker(dispatcher.handle, context.acknowledger),
             prefetch=PREFETCH,
+            accepts=context.is_from_service,
         )
         context.health.check(DISPATCHER.name, lambda: consumer.is_consuming)
 

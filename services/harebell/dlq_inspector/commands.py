@@ -75,10 +75,7 @@ class DeadLetterCommandHandler:
         publisher: Publisher,
         clock: Clock,
         replay_worker: ReplayWorker,
-        login: str | None = None,
     ) -> None:
-        """Create the handler. `login` is that of the publisher, which replayed commands name."""
-        self._login = login
         self._pool = pool
         self._publisher = publisher
         self._clock = clock
@@ -131,9 +128,7 @@ class DeadLetterCommandHandler:
         async with publishing_transaction(self._pool, self._publisher, self._clock) as transaction:
             replays = await start_replays(transaction.connection, request, command.ids)
             headers = list(map(TicketHeader.of, replays.tickets))
-            await transaction.publish(
-                headers, [_outgoing(each, self._login) for each in replays.commands]
-            )
+            await transaction.publish(headers, [_outgoing(each) for each in replays.commands])
             await failpoint.reach("dlq_inspector.before_commit")
         metrics.REPLAYED_RUNS.inc(_count_replayed_runs(replays))
         run_log.log_staged(headers)
@@ -205,14 +200,13 @@ def _parse_command(verb: str, body: Json) -> InspectorCommand:
     return command
 
 
-def _outgoing(command: DeadCommand, login: str | None) -> OutgoingMessage:
+def _outgoing(command: DeadCommand) -> OutgoingMessage:
     return OutgoingMessage(
         exchange=COMMANDS,
         routing_key=command.routing_key,
         body=command.body,
         type=command.type,
         message_id=command.message_id,
-        user_id=login,
         headers={} if command.sender is None else {SENDER: command.sender},
     )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import asyncpg
@@ -19,6 +19,8 @@ from harebell.dlq_inspector.model.dead_letter import (
 )
 from harebell.dlq_inspector.store import dead_letters
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
+from harebell.messaging.received_message import ReceivedMessage
+from harebell.messaging.topology.bus import UNDELIVERED_REQUESTS
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
 
@@ -32,9 +34,17 @@ class Ingester:
     """The handler of dead-lettered messages.
 
     A dead letter that the database rejects in every form is dead-lettered, and so parked.
+    `is_trusted` returns whether a service has published a message.
     """
 
-    def __init__(self, *, pool: asyncpg.Pool, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        pool: asyncpg.Pool,
+        clock: Clock,
+        is_trusted: Callable[[ReceivedMessage], bool] = lambda _: True,
+    ) -> None:
+        self._is_trusted = is_trusted
         self._pool = pool
         self._clock = clock
 
@@ -45,7 +55,7 @@ class Ingester:
         Store a message raw if PostgreSQL rejects its dead letters, or else report it as dead.
         """
         now = self._clock.now()
-        messages = [_incoming(delivery) for delivery in deliveries]
+        messages = [self._incoming(delivery) for delivery in deliveries]
         try:
             await self._insert(
                 dead_letter for each in messages for dead_letter in dead_letters_of(each, now)
@@ -56,6 +66,19 @@ class Ingester:
             log.warning("dead letter stored raw", error=str(error))
             return [await self._insert_raw(raw_dead_letter(messages[0], now))]
         return [DONE] * len(deliveries)
+
+    def _incoming(self, delivery: Delivery) -> IncomingDeadLetter:
+        message = delivery.message
+        is_request = delivery.queue == UNDELIVERED_REQUESTS.name
+        return IncomingDeadLetter(
+            body=delivery.body,
+            type=message.type,
+            routing_key=delivery.routing_key,
+            message_id=delivery.message_id,
+            user_id=message.user_id,
+            headers=message.headers,
+            is_trusted=not is_request and self._is_trusted(message),
+        )
 
     async def _insert_raw(self, dead_letter: DeadLetter) -> Outcome:
         try:
@@ -83,17 +106,6 @@ def report_conflicts(conflicts: Iterable[DeadLetter]) -> None:
         log.warning(
             "dead letter conflicts with another tenant", id=str(each.id), tenant=each.tenant
         )
-
-
-def _incoming(delivery: Delivery) -> IncomingDeadLetter:
-    return IncomingDeadLetter(
-        body=delivery.body,
-        type=delivery.message.type,
-        routing_key=delivery.routing_key,
-        message_id=delivery.message_id,
-        user_id=delivery.message.user_id,
-        headers=delivery.message.headers,
-    )
 
 
 async def run_open_count(pool: asyncpg.Pool) -> None:

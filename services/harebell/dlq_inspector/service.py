@@ -9,8 +9,7 @@ import asyncpg
 from pydantic import TypeAdapter
 
 from harebell.bootstrap.process import run_until
-from harebell.bootstrap.service_context import ServiceContext, open_service
-from harebell.client.connection import parse_amqp_urls
+from harebell.bootstrap.service_context import ServiceContext, open_service, queues_of_tenants
 from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.contract.errors import Rejected
@@ -28,13 +27,19 @@ from harebell.dlq_inspector.webhook import AlertSigner, Webhook
 from harebell.domain.reply_queue import can_reply_to
 from harebell.domain.sender import IdentityMode
 from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
-from harebell.messaging.consumer import Consumer, OptionalQueues, OrderedWorker, Worker
+from harebell.messaging.consumer import Accepts, Consumer, OptionalQueues, OrderedWorker, Worker
 from harebell.messaging.credits import granting_credits, tenant_of
 from harebell.messaging.fair_worker import FairConcurrentWorker
 from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.replies import ReplySender, reply
 from harebell.messaging.sender_check import SenderCheck, is_foreign
-from harebell.messaging.topology.bus import ALERT, DEAD_LETTERS, DLQ, tenant_dlq_queue
+from harebell.messaging.topology.bus import (
+    ALERT,
+    DEAD_LETTERS,
+    DLQ,
+    UNDELIVERED_REQUESTS,
+    tenant_dlq_queue,
+)
 from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import DlqInspectorSettings
 from harebell.runtime.signing_keys import SigningKeys
@@ -54,14 +59,13 @@ _ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
 async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
     async with open_service(settings, ROLE, stop) as context:
         pool, publisher = context.pool, context.publisher
-        ingester = Ingester(pool=pool, clock=context.clock)
+        ingester = Ingester(pool=pool, clock=context.clock, is_trusted=context.is_from_service)
         replay_worker = ReplayWorker(pool=pool, publisher=publisher, clock=context.clock)
         command_handler = DeadLetterCommandHandler(
             pool=pool,
             publisher=publisher,
             clock=context.clock,
             replay_worker=replay_worker,
-            login=parse_amqp_urls(settings.amqp_url.get_secret_value())[0].user,
         )
         sender_check = SenderCheck(
             replies=context.replies,
@@ -83,7 +87,8 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
         )
         webhook = _webhook(context, settings)
         consumers = [
-            _ingest_consumer(context, ingester),
+            _ingest_consumer(context, DEAD_LETTERS.name, ingester),
+            _ingest_consumer(context, UNDELIVERED_REQUESTS.name, ingester),
             _request_consumer(context, granting_credits(requests.handle, publisher)),
         ]
         if webhook is not None:
@@ -103,7 +108,7 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
         )
 
 
-def _ingest_consumer(context: ServiceContext, ingester: Ingester) -> Consumer:
+def _ingest_consumer(context: ServiceContext, queue: str, ingester: Ingester) -> Consumer:
     worker = partial(
         OrderedWorker,
         ingester.ingest,
@@ -111,7 +116,7 @@ def _ingest_consumer(context: ServiceContext, ingester: Ingester) -> Consumer:
         limit=MAX_INGEST_BATCH,
         gather_time=GATHER_TIME,
     )
-    return _consumer(context, DEAD_LETTERS.name, worker, prefetch=2 * MAX_INGEST_BATCH)
+    return _consumer(context, queue, worker, prefetch=2 * MAX_INGEST_BATCH)
 
 
 def _webhook(context: ServiceContext, settings: DlqInspectorSettings) -> Webhook | None:
@@ -140,23 +145,23 @@ def _request_consumer(context: ServiceContext, handle: BatchHandler) -> Consumer
         limit_of=lambda _: 1,
         flow_of=requesting_tenant,
     )
-    # Only a broker with the definitions file has queues of tenants.
-    optional = OptionalQueues(
-        names=lambda: [tenant_dlq_queue(each).name for each in context.policies.current.tenants],
-        prefetch=QUERY_PREFETCH,
-    )
     return _consumer(
         context,
         DLQ.name,
         worker,
         prefetch=REQUEST_PREFETCH,
-        optional=optional if context.settings.topology_mode == "check" else None,
+        optional=queues_of_tenants(context, tenant_dlq_queue, prefetch=QUERY_PREFETCH),
+        accepts=lambda message: (
+            message.exchange != amqp_names.CHANGES or context.is_from_service(message)
+        ),
     )
 
 
 def _alert_consumer(context: ServiceContext, handle: BatchHandler) -> Consumer:
     worker = partial(OrderedWorker, handle, context.acknowledger, limit=1, gather_time=0)
-    return _consumer(context, ALERT.name, worker, prefetch=ALERT_PREFETCH)
+    return _consumer(
+        context, ALERT.name, worker, prefetch=ALERT_PREFETCH, accepts=context.is_from_service
+    )
 
 
 def _consumer(
@@ -166,8 +171,16 @@ def _consumer(
     *,
     prefetch: int,
     optional: OptionalQueues | None = None,
+    accepts: Accepts = lambda _: True,
 ) -> Consumer:
-    consumer = Consumer(queue, context.connect, make_worker, prefetch=prefetch, optional=optional)
+    consumer = Consumer(
+        queue,
+        context.connect,
+        make_worker,
+        prefetch=prefetch,
+        optional=optional,
+        accepts=accepts,
+    )
     context.health.check(queue, lambda: consumer.is_consuming)
     return consumer
 
@@ -219,7 +232,9 @@ class RequestHandler:
         body = encode(responses[0]) if commands.single else encode_all(responses)
         if commands.reply_to and can_reply_to(commands.reply_to, commands.tenant, self._identity):
             receiver = commands.actor or commands.tenant
-            self._send_reply(receiver, commands.reply_to, commands.correlation_id, body)
+            self._send_reply(
+                receiver, body, reply_to=commands.reply_to, correlation_id=commands.correlation_id
+            )
 
     async def _answer(self, delivery: Delivery) -> None:
         try:
@@ -243,13 +258,13 @@ class RequestHandler:
         if message.reply_to:
             self._send_reply(
                 sender.login or sender.tenant,
-                message.reply_to,
-                message.correlation_id,
                 encode(response),
+                reply_to=message.reply_to,
+                correlation_id=message.correlation_id,
             )
 
     def _send_reply(
-        self, receiver: str, reply_to: str, correlation_id: str | None, body: bytes
+        self, receiver: str, body: bytes, *, reply_to: str, correlation_id: str | None
     ) -> None:
         message_id = f"{correlation_id}/response"
         outgoing = reply(reply_to, correlation_id, body, message_id=message_id)

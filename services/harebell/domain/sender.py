@@ -3,6 +3,7 @@
 The broker checks topic permissions where a client publishes to a topic exchange or binds from it.
 It does not check them where that exchange is a destination, so the routing key proves no tenant.
 The broker also verifies the property `user_id`, which every route keeps.
+A queue of one tenant proves the tenant too, because only the exchange of the tenant leads to it.
 """
 
 from collections.abc import Callable, Collection
@@ -21,6 +22,12 @@ FOREIGN_ROUTE: Final = "foreign_route"
 NOT_YOUR_TENANT: Final = "not_your_tenant"
 UNKNOWN_TENANT: Final = "_unknown"  # no tenant can use this name
 DEFAULT_OPERATORS: Final = frozenset({"harebell_operator"})
+# The logins of the definitions file that publish messages between services.
+SERVICES: Final = frozenset(
+    f"harebell_{each}"
+    for each in ("intake", "ticker", "dispatcher", "executor", "dlq_inspector", "watchdog")
+)
+FOREIGN_SENDER: Final = "foreign_sender"
 # The dlq_inspector publishes replayed commands. A header has the login that the broker verified
 # when their sender published them.
 REPLAYERS: Final = frozenset({"harebell_dlq_inspector"})
@@ -87,9 +94,16 @@ def check_route(route: Route, expected_exchange: str) -> None:
         raise NotAllowed(reason, code=FOREIGN_ROUTE)
 
 
-def identify(route: Route, policy: SenderPolicy) -> Sender:
-    """Return the sender of a message. Raise `NotAllowed` for a login of another tenant."""
+def identify(route: Route, policy: SenderPolicy, *, owner: str | None = None) -> Sender:
+    """Return the sender of a message. Raise `NotAllowed` for a login of another tenant.
+
+    `owner` is the tenant of the queue, which must be that of the routing key too.
+    """
     tenant, verb = parse_routing_key(route.routing_key)
+    if owner not in (None, tenant):
+        key = quoted(route.routing_key)
+        reason = f"The routing key must begin with '{owner}.' at this exchange, not {key}."
+        raise NotAllowed(reason, field="routing_key", code=NOT_YOUR_TENANT)
     login = route.user_id or None
     is_operator = login in policy.operators
     if policy.mode is IdentityMode.ROUTING_KEY:
@@ -110,6 +124,14 @@ def _check_login(login: str | None, policy: SenderPolicy, *, tenant: str, verb: 
     if login not in policy.logins_of(tenant):
         reason = f"The login {quoted(login)} must be a login of the tenant {quoted(tenant)}."
         raise NotAllowed(reason, field="user_id", code=NOT_YOUR_TENANT)
+
+
+def is_service(login: str | None, mode: IdentityMode, own_login: str) -> bool:
+    """Return whether the login publishes messages between services.
+
+    Without verified logins, the permissions of the broker alone separate these messages.
+    """
+    return mode is IdentityMode.ROUTING_KEY or login in SERVICES or login == own_login
 
 
 def parse_routing_key(routing_key: str) -> tuple[str, str]:

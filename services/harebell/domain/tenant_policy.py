@@ -33,6 +33,8 @@ from harebell.domain.url_policy import Network
 
 ANY: Final = "*"  # the pattern that every name matches
 MAX_PATTERNS: Final = 1_000  # patterns or values of one field
+MAX_QUEUES: Final = 100  # of a tenant, and event patterns of a queue
+MAX_QUEUE_NAME: Final = 127  # characters
 MAX_SIGNING_KEYS: Final = 8  # of a tenant; a rotation needs two
 MAX_PRIORITY: Final = 10
 MAX_RATE: Final = 1_000_000.0  # per second
@@ -127,6 +129,10 @@ def _check_login(login: str) -> str:
     return login
 
 
+EventPattern = Annotated[
+    str, StringConstraints(pattern=r"^[a-z_*#]+(\.[a-z_*#]+)*$", max_length=64)
+]
+EventPatterns = Annotated[tuple[EventPattern, ...], Field(max_length=MAX_QUEUES)]
 NamePattern = Annotated[ShortText, AfterValidator(_check_pattern)]
 ExchangePattern = Annotated[NamePattern, AfterValidator(_check_exchange)]
 DelayedExchange = Annotated[
@@ -226,12 +232,18 @@ class TenantPolicy(StrictMessage):
     A tenant may always publish to the exchanges `<tenant>.*`, besides `exchanges`, and name the
     queues `<tenant>.*` for replies, besides `reply_queues`. `signing` contains the signing keys,
     the current key first. The messages of `delayed_exchanges` belong to the tenant, and it may
-    publish to their due exchanges.
+    publish to their due exchanges. `queues` contains the queues of the tenant for replies and for
+    events, each with the patterns of its events. With `declares`, the login of the tenant may also
+    declare exchanges and queues `<tenant>.*` itself. Only the definitions file reads both fields.
     """
 
     logins: Annotated[tuple[Login, ...], Field(max_length=MAX_PATTERNS)] = ()
     delayed_exchanges: Annotated[tuple[DelayedExchange, ...], Field(max_length=MAX_PATTERNS)] = ()
     exchanges: Annotated[tuple[ExchangePattern, ...], Field(max_length=MAX_PATTERNS)] = ()
+    queues: Annotated[dict[ShortText, EventPatterns], Field(max_length=MAX_QUEUES)] = empty_default(
+        dict
+    )
+    declares: Annotated[bool, Field(strict=True)] = False
     reply_queues: Annotated[tuple[ExchangePattern, ...], Field(max_length=MAX_PATTERNS)] = ()
     pools: Annotated[tuple[NamePattern, ...], Field(max_length=MAX_PATTERNS)] = (DEFAULT_POOL,)
     tasks: Annotated[tuple[NamePattern, ...], Field(max_length=MAX_PATTERNS)] = (ANY,)
@@ -356,6 +368,11 @@ class TenantPolicies:
             reason = "The defaults must not contain exchanges here, because one has one tenant."
             field = "defaults.delayed_exchanges"
             raise InvalidInput(reason, field=field, code="invalid_exchange")
+        if parsed.defaults.queues:
+            reason = "The defaults must not contain queues, because a queue has one tenant."
+            raise InvalidInput(reason, field="defaults.queues", code="invalid_queue")
+        for tenant, entry in parsed.tenants.items():
+            _check_queues(tenant, entry.queues)
         tenants = {
             tenant: _merged(parsed.defaults, entry) for tenant, entry in parsed.tenants.items()
         }
@@ -448,6 +465,17 @@ def _tenants_of(tenants: Mapping[str, TenantPolicy], field: str, *, code: str) -
                 path = f"tenants.{tenant}.{field}[{index}]"
                 raise InvalidInput(reason, field=path, code=code)
     return owners
+
+
+def _check_queues(tenant: str, names: Iterable[str]) -> None:
+    """Raise `InvalidInput` for a queue whose name does not begin with the name of the tenant."""
+    for name in names:
+        if not name.startswith(f"{tenant}.") or len(name) > MAX_QUEUE_NAME:
+            reason = (
+                f"The name must begin with '{tenant}.' and have at most {MAX_QUEUE_NAME} "
+                f"characters, not {quoted(name)}."
+            )
+            raise InvalidInput(reason, field=f"tenants.{tenant}.queues", code="invalid_queue")
 
 
 def _by_tenant(owners: Mapping[str, str]) -> dict[str, list[str]]:

@@ -249,7 +249,12 @@ class Executor:
                 self.rate_limiter.run(),
                 self.blackouts.run(),
                 self.delegations.run(),
-                consume_control_queue(self.context.connect, self.holder, self.leases),
+                consume_control_queue(
+                    self.context.connect,
+                    self.holder,
+                    self.leases,
+                    accepts=self.context.is_from_service,
+                ),
                 *(claimer.run() for claimer in self._claimers()),
                 *(each.starter.run(each.run_attempt) for each in self.pipelines.values()),
             ],
@@ -261,6 +266,7 @@ class Executor:
             partial(self.context.connect, HEARTBEAT),
             lambda: ConcurrentWorker(pipeline.receive, self.context.acknowledger),
             prefetch=PREFETCH,
+            accepts=self.context.is_from_service,
         )
 
     async def _consume(self, consumers: list[Consumer]) -> None:

@@ -1,26 +1,23 @@
 """The intake service: ordered consumers of commands and of delayed messages, and one of queries."""
 
 import asyncio
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from aio_pika.abc import AbstractIncomingMessage
 
 from harebell.bootstrap.process import run_until
-from harebell.bootstrap.service_context import open_service
-from harebell.contract.errors import Transient
+from harebell.bootstrap.service_context import open_service, queues_of_tenants
 from harebell.contract.types import instant_text
 from harebell.intake.commands.definition import TargetPolicy
 from harebell.intake.commands.handler import CommandHandler
 from harebell.intake.commands.rules import IntakePolicy
-from harebell.intake.commands.tenant_queues import MAX_SEEN, TenantQueues
 from harebell.intake.commands.window import TenantWindows
 from harebell.intake.delayed.handler import DelayedHandler
 from harebell.intake.queries.handler import QueryHandler
 from harebell.intake.queries.store import IntakeStore
 from harebell.messaging.acknowledge import Delivery
-from harebell.messaging.consumer import Consumer, OptionalQueues
+from harebell.messaging.consumer import Consumer
 from harebell.messaging.credits import read_credits
 from harebell.messaging.exclusive_consumer import ExclusiveQueue, consume_exclusively
 from harebell.messaging.fair_worker import FairConcurrentWorker, FairWorker
@@ -31,10 +28,12 @@ from harebell.messaging.topology.bus import (
     INTAKE,
     QUERY,
     intake_control_queue,
+    tenant_intake_queue,
+    tenant_query_queue,
 )
 from harebell.runtime.settings import IntakeSettings
 from harebell.storage.engine import open_engine
-from harebell.storage.tenant_usage import UsageWriter, list_tenants
+from harebell.storage.tenant_usage import UsageWriter
 
 MAX_BATCH: Final = 100  # messages that intake checks and then publishes together
 MAX_BATCH_BYTES: Final = 64 * 1024  # of a batch with more than one message
@@ -50,7 +49,6 @@ MAX_TENANT_QUERIES: Final = 5
 # A short flood of one tenant in the shared queue delays the queries within this prefetch little.
 SHARED_QUERY_PREFETCH: Final = 100
 SHARED_FLOW: Final = "shared/"  # no name of a queue contains a slash
-LOOK_INTERVAL: Final = 60.0  # seconds between two looks for tenants with schedules
 
 
 def query_flow(delivery: Delivery) -> str:
@@ -99,28 +97,22 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             usage=usage.counts,
         )
 
-        tenant_queues = TenantQueues(
-            lambda: settings.intake_tenants | context.policies.current.tenants.keys(),
-            documented=lambda: [*context.policies.current.tenants],
-        )
-
         async def reset_windows() -> None:
             windows.reset()
 
         async def grant(message: AbstractIncomingMessage) -> None:
             windows.grant(read_credits(message.body))
 
-        async def look_for_tenants() -> None:
-            while True:
-                with suppress(Transient):
-                    tenant_queues.see(await list_tenants(context.pool, MAX_SEEN))
-                await asyncio.sleep(LOOK_INTERVAL)
-
         has_tenant_queues = settings.topology_mode == "check"
         serving_tenants = (
             [
-                consume_exclusively(context.connect, credit_queue, grant, on_open=reset_windows),
-                look_for_tenants(),
+                consume_exclusively(
+                    context.connect,
+                    credit_queue,
+                    grant,
+                    accepts=context.is_from_service,
+                    on_open=reset_windows,
+                ),
             ]
             if has_tenant_queues
             else []
@@ -139,7 +131,6 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             store=IntakeStore(engine),
             target_policy=targets,
             sender_check=sender_check,
-            on_tenant=lambda tenant: tenant_queues.see((tenant,)),
         )
         commands = Consumer(
             INTAKE.name,
@@ -153,13 +144,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             ),
             prefetch=COMMAND_PREFETCH,
             needs_idle_check=False,
-            optional=OptionalQueues(
-                names=tenant_queues.names,
-                unlikely=tenant_queues.unlikely,
-                prefetch=TENANT_PREFETCH,
-            )
-            if has_tenant_queues
-            else None,
+            optional=queues_of_tenants(context, tenant_intake_queue, prefetch=TENANT_PREFETCH),
         )
         delayed = Consumer(
             DELAYED_MESSAGES.name,
@@ -186,17 +171,12 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
                 flow_of=query_flow,
             ),
             prefetch=SHARED_QUERY_PREFETCH,
-            optional=OptionalQueues(
-                names=lambda: tenant_queues.query_names(commands.consumed_queues),
-                unlikely=tenant_queues.unlikely_queries,
-                prefetch=MAX_CONCURRENT_QUERIES,
-            )
-            if has_tenant_queues
-            else None,
+            optional=queues_of_tenants(
+                context, tenant_query_queue, prefetch=MAX_CONCURRENT_QUERIES
+            ),
         )
         context.health.check(INTAKE.name, lambda: commands.is_consuming)
         context.health.check(DELAYED_MESSAGES.name, lambda: delayed.is_consuming)
-        context.health.warn("tenants", lambda: tenant_queues.warning(commands.consumed_queues))
         context.health.check(QUERY.name, lambda: queries.is_consuming)
         try:
             await run_until(

@@ -16,6 +16,7 @@
 * acknowledge          retries of handlers, and the only acknowledgements
 * isolation            a failing message in a delivery with several messages
 * exclusive_consumer   consumers of queues that belong to one instance
+* foreign_messages     messages between services that no service has published
 * sender_check         the check of the sender, the route and the reply queue of a message
 * rejection_events     events of rejections, within the budget of each tenant
 * replies              responses to the senders of commands and queries

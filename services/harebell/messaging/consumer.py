@@ -28,6 +28,7 @@ from harebell.messaging.acknowledge import (
     acknowledge_with_retries,
     handle_with_retries,
 )
+from harebell.messaging.foreign_messages import refuse_foreign
 from harebell.messaging.received_message import ReceivedMessage, UnacknowledgedTags
 from harebell.runtime.clock import monotonic
 from harebell.runtime.event_wait import wait_until_set
@@ -38,7 +39,6 @@ IDLE_CHECK_INTERVAL: Final = 5.0  # seconds between two counts of ready messages
 
 MIN_PROBE_INTERVAL: Final = 2.0  # seconds between two checks of an optional queue
 MAX_PROBE_INTERVAL: Final = 30.0  # seconds, because the broker logs each check of a missing queue
-MAX_UNLIKELY_INTERVAL: Final = 3600.0  # seconds, for a queue that probably does not exist
 MAX_OPTIONAL_QUEUES: Final = 1_000  # of one consumer; further ones wait for a place
 
 log = structlog.get_logger()
@@ -156,18 +156,17 @@ class Worker(Protocol):
 
 
 Connect: TypeAlias = Callable[[], Awaitable[AbstractConnection]]
+Accepts: TypeAlias = Callable[[ReceivedMessage], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionalQueues:
     """Further queues of a consumer, which exist on some brokers only and may appear at any time.
 
-    `names` returns the queues that may exist now, and `unlikely` those of them that probably do
-    not.
+    `names` returns the queues that may exist now.
     """
 
     names: Callable[[], Collection[str]]
-    unlikely: Callable[[], Collection[str]] = tuple
     prefetch: int  # of each queue
     on_change: Callable[[int], None] = lambda _: None  # receives the number of consumed queues
 
@@ -188,6 +187,7 @@ class Consumer:
     A queue with a single active consumer must disable the check, because its other consumers
     receive no message.
     The session of a consumer with `optional` queues also ends with the loss of one of them.
+    The consumer rejects the messages that `accepts` refuses, and the broker dead-letters them.
     """
 
     def __init__(
@@ -199,7 +199,9 @@ class Consumer:
         prefetch: int,
         needs_idle_check: bool = True,
         optional: OptionalQueues | None = None,
+        accepts: Accepts = lambda _: True,
     ) -> None:
+        self._accepts = accepts
         self._optional = optional
         self._queue = queue
         self._connect = connect
@@ -289,6 +291,10 @@ class Consumer:
             self._delivered += 1
             message = ReceivedMessage.of(delivered, unacknowledged)
             unacknowledged.add(message.tag)
+            if not self._accepts(message):
+                refuse_foreign(name, message)
+                await unacknowledged.reject(message.tag)
+                return
             await worker.put(Delivery(message, name))
 
         underlay = await channel.get_underlay_channel()
@@ -323,9 +329,7 @@ class Consumer:
                     log.info("optional queue consumed", queue=name)
                     continue
                 probe.at = monotonic() + probe.interval
-                is_unlikely = name in optional.unlikely()
-                longest = MAX_UNLIKELY_INTERVAL if is_unlikely else MAX_PROBE_INTERVAL
-                probe.interval = min(2 * probe.interval, longest)
+                probe.interval = min(2 * probe.interval, MAX_PROBE_INTERVAL)
             await asyncio.sleep(MIN_PROBE_INTERVAL)
 
     async def _has_queue(self, connection: AbstractConnection, name: str) -> bool:

@@ -36,6 +36,7 @@ async def _declare(channel: AbstractChannel, topology: Topology) -> None:
             exchange.name,
             aio_pika.ExchangeType(exchange.kind.value),
             durable=True,
+            arguments={**exchange.arguments()},
             timeout=BROKER_REPLY_TIMEOUT,
         )
     for queue in topology.queues:
@@ -92,7 +93,12 @@ async def _compare(channel: AbstractChannel, item: Exchange | Queue) -> None:
     await _check_exists(channel, item)
     match item:
         case Exchange(name=name, kind=kind):
-            await channel.declare_exchange(name, aio_pika.ExchangeType(kind.value), durable=True)
+            await channel.declare_exchange(
+                name,
+                aio_pika.ExchangeType(kind.value),
+                durable=True,
+                arguments={**item.arguments()},
+            )
         case Queue(name=name):
             await channel.declare_queue(name, durable=True, arguments={**item.arguments()})
 

@@ -11,6 +11,7 @@ from pamqp.common import FieldValue
 
 from harebell.client.connection import BROKER_REPLY_TIMEOUT, close, translate_amqp_errors
 from harebell.contract.errors import InvalidInput, Transient
+from harebell.messaging.foreign_messages import refuse_foreign
 from harebell.runtime.clock import monotonic
 from harebell.runtime.retries import MAX_BACKOFF, backoff_delay
 
@@ -36,12 +37,14 @@ async def consume_exclusively(
     queue: ExclusiveQueue,
     handle: MessageHandler,
     *,
+    accepts: Callable[[AbstractIncomingMessage], bool] = lambda _: True,
     on_open: Callable[[], Awaitable[None]] | None = None,
     on_close: Callable[[], None] = lambda: None,
 ) -> None:
     """Consume the queue without acknowledgement, and reconnect until the task is cancelled.
 
-    A message that the handler rejects or cannot process now is logged and lost.
+    A message that the handler rejects or cannot process now is logged and lost, and so is one
+    that `accepts` refuses.
     """
     tries = 0
     while True:
@@ -50,7 +53,7 @@ async def consume_exclusively(
             with translate_amqp_errors("The session has ended"):
                 connection = await connect()
                 try:
-                    lost = await _start_consuming(connection, queue, handle)
+                    lost = await _start_consuming(connection, queue, handle, accepts=accepts)
                     if on_open is not None:
                         await on_open()
                     await lost.wait()
@@ -64,13 +67,20 @@ async def consume_exclusively(
 
 
 async def _start_consuming(
-    connection: AbstractConnection, exclusive: ExclusiveQueue, handle: MessageHandler
+    connection: AbstractConnection,
+    exclusive: ExclusiveQueue,
+    handle: MessageHandler,
+    *,
+    accepts: Callable[[AbstractIncomingMessage], bool],
 ) -> asyncio.Event:
     """Declare, bind and consume the queue. Return an event that the end of the session sets."""
     lost = asyncio.Event()
     connection.close_callbacks.add(lambda *_: lost.set())
 
     async def handle_hint(message: AbstractIncomingMessage) -> None:
+        if not accepts(message):
+            refuse_foreign(exclusive.queue, message)
+            return
         try:
             await handle(message)
         except (InvalidInput, Transient) as error:

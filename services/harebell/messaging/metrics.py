@@ -7,7 +7,7 @@ from prometheus_client import Counter, Histogram
 from harebell.domain.reply_queue import INVALID_REPLY_TO
 from harebell.domain.retry import LEASE_EXPIRED
 from harebell.domain.run_states import FAILED, SUCCEEDED, Reason, RunState
-from harebell.domain.sender import FOREIGN_ROUTE, NOT_YOUR_TENANT
+from harebell.domain.sender import FOREIGN_ROUTE, FOREIGN_SENDER, NOT_YOUR_TENANT
 
 DURATION_BUCKETS: Final = (
     0.005,
@@ -58,7 +58,7 @@ DROPPED_REPLIES: Final = Counter(
 # Prometheus cannot compute the rate of a series from its first sample. Each series exists at start.
 for _outcome in (SUCCEEDED, FAILED, LEASE_EXPIRED):
     ATTEMPTS.labels(_outcome)
-for _code in (FOREIGN_ROUTE, NOT_YOUR_TENANT, INVALID_REPLY_TO):
+for _code in (FOREIGN_ROUTE, FOREIGN_SENDER, NOT_YOUR_TENANT, INVALID_REPLY_TO):
     REFUSED_MESSAGES.labels(_code)
 for _reason_of_drop in ("failed", "full", "late", "receivers"):
     DROPPED_REPLIES.labels(_reason_of_drop)

@@ -30,10 +30,10 @@ class OutgoingMessage:
     message_id: str
     content_type: str = JSON
     correlation_id: str | None = None
-    user_id: str | None = None  # the login of the publisher, which the broker verifies
     headers: Mapping[str, FieldValue] = field(default_factory=dict)
 
-    def to_aio_pika(self) -> aio_pika.Message:
+    def to_aio_pika(self, login: str | None = None) -> aio_pika.Message:
+        """Return the message. `login` is that of the publisher, which the broker verifies."""
         return aio_pika.Message(
             self.body,
             content_type=self.content_type,
@@ -41,16 +41,26 @@ class OutgoingMessage:
             type=self.type,
             message_id=self.message_id,
             correlation_id=self.correlation_id,
-            user_id=self.user_id,
+            user_id=login,
             app_id=APP_ID,
             headers=dict(self.headers),
         )
 
 
 class Publisher:
-    """The publisher of a service, with a connection that no consumer uses."""
+    """The publisher of a service, with a connection that no consumer uses.
 
-    def __init__(self, connection: Connection, on_unroutable: OnUnroutable | None = None) -> None:
+    The receivers accept a message between services only with the `login` of a service.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        on_unroutable: OnUnroutable | None = None,
+        *,
+        login: str | None = None,
+    ) -> None:
+        self._login = login
         self._connection = connection
         self._on_unroutable = on_unroutable
         self._slots = asyncio.Semaphore(MAX_UNCONFIRMED)
@@ -64,7 +74,10 @@ class Publisher:
         async with self._slots:
             try:
                 await self._connection.publish(
-                    outgoing.exchange, outgoing.routing_key, outgoing.to_aio_pika(), timeout=within
+                    outgoing.exchange,
+                    outgoing.routing_key,
+                    outgoing.to_aio_pika(self._login),
+                    timeout=within,
                 )
             except NotAllowed as error:
                 raise BrokerUnavailable(error.reason, code=error.code) from error

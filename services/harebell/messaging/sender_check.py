@@ -5,6 +5,7 @@ from typing import Final
 
 import structlog
 
+from harebell.contract.amqp_names import tenant_exchange
 from harebell.contract.errors import NotAllowed, Rejected
 from harebell.contract.events import ScheduleEventData, make_event
 from harebell.contract.json_codec import encode
@@ -24,6 +25,7 @@ from harebell.messaging.acknowledge import Delivery
 from harebell.messaging.event_publisher import OutgoingEvent
 from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.replies import ReplySender, reply
+from harebell.messaging.topology.bus import tenant_of_queue
 from harebell.runtime.clock import Clock
 
 REJECTED: Final = "schedule.rejected"
@@ -53,11 +55,16 @@ class SenderCheck:
         self._policy = policy
         self._rejection_events = rejection_events
 
-    def sender_of(self, delivery: Delivery, expected_exchange: str) -> Sender:
-        """Return the sender. Raise `Rejected` with the code of the refusal."""
+    def sender_of(self, delivery: Delivery, shared_exchange: str) -> Sender:
+        """Return the sender. Raise `Rejected` with the code of the refusal.
+
+        The message of a queue of one tenant must come through the exchange of this tenant, and
+        that of another queue through `shared_exchange`.
+        """
         route = route_of(delivery)
-        check_route(route, expected_exchange)
-        sender = identify(route, self._policy)
+        owner = tenant_of_queue(delivery.queue)
+        check_route(route, shared_exchange if owner is None else tenant_exchange(owner))
+        sender = identify(route, self._policy, owner=owner)
         check_reply_to(delivery.message.reply_to, sender.tenant, self._policy.mode)
         return sender
 

@@ -44,6 +44,7 @@ FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE is the path of a file wit
 OTHER_PROGRAMS_SETTINGS: Final = frozenset(
     {
         "TENANT",
+        "EXCHANGE",
         "TIMEOUT",
         "OUTPUT",
         "ROLE_PASSWORD",
@@ -205,6 +206,8 @@ class ServiceSettings(BaseModel):
     # None: `verified` where the topology mode is `check`, and `routing_key` otherwise.
     identity: Annotated[IdentityMode | None, Field(validate_default=True)] = None
     # Logins that may act for every tenant and give the orders of the operators.
+    # Tenants with queues of their own, in addition to the tenants in the file of tenant policies.
+    tenants: Annotated[frozenset[Tenant], BeforeValidator(_parse_names)] = frozenset()
     operators: Annotated[frozenset[str], BeforeValidator(_parse_names)] = DEFAULT_OPERATORS
     testing: bool = False  # a failpoint needs it, so that no variable alone breaks production
     failpoint: str | None = None  # for tests: ticker.before_commit:kill
@@ -313,8 +316,6 @@ class IntakeSettings(TargetSettings):
 
     # Task names of all executors. None: intake accepts every task name.
     known_tasks: Annotated[frozenset[str] | None, BeforeValidator(_parse_names)] = None
-    # Tenants with an intake queue, in addition to the tenants in the file of tenant policies.
-    intake_tenants: Annotated[frozenset[Tenant], BeforeValidator(_parse_names)] = frozenset()
     # `when` of schedules without one: {"every": "1h"}.
     # Per tenant: {"acme": {"cron": "0 * * * *"}}.
     default_when: Annotated[DefaultWhen, BeforeValidator(DefaultWhen.parse)] = DefaultWhen()

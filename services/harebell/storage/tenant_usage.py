@@ -25,7 +25,6 @@ class UsageStatements:
 
     add: str
     delete_expired: str
-    list_tenants: str
 
 
 # The order of the rows is the order of their locks, so two services cannot wait for each other.
@@ -37,17 +36,6 @@ ORDER BY 2, 3, 4
 ON CONFLICT (minute, tenant, rule, code) DO UPDATE SET number = u.number + excluded.number
 """,
     delete_expired="DELETE FROM tenant_usage WHERE minute < now() - $1::interval",
-    # The recursion reads one entry of an index for each tenant.
-    list_tenants="""
-WITH RECURSIVE owners AS (
-    (SELECT tenant FROM schedules ORDER BY tenant LIMIT 1)
-    UNION ALL
-    SELECT (SELECT next.tenant FROM schedules AS next WHERE next.tenant > owners.tenant
-            ORDER BY next.tenant LIMIT 1)
-    FROM owners WHERE owners.tenant IS NOT NULL
-)
-SELECT tenant FROM owners WHERE tenant IS NOT NULL LIMIT $1
-""",
 )
 
 
@@ -58,12 +46,6 @@ async def add_counts(pool: asyncpg.Pool, numbers: Mapping[UsageKey, int]) -> Non
     tenants, rules, codes = zip(*numbers, strict=True)
     with translate_db_errors():
         await pool.execute(STATEMENTS.add, tenants, rules, codes, list(numbers.values()))
-
-
-async def list_tenants(pool: asyncpg.Pool, limit: int) -> list[str]:
-    """Return the first tenants that have schedules. Raise `DatabaseUnavailable`."""
-    with translate_db_errors():
-        return [row["tenant"] for row in await pool.fetch(STATEMENTS.list_tenants, limit)]
 
 
 async def delete_expired(pool: asyncpg.Pool) -> None:

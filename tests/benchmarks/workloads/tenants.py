@@ -16,7 +16,7 @@ from tests.benchmarks.starts import Starts
 from tests.rig.servers import Servers
 
 from harebell.client import Client
-from harebell.contract.amqp_names import COMMANDS
+from harebell.contract.amqp_names import tenant_exchange
 from harebell.contract.json_codec import encode_plain
 from harebell.dev.plan import ServiceKind, name_of
 
@@ -155,7 +155,7 @@ async def measure_answers(
 ) -> tuple[list[float], list[float], int]:
     """Return the answer times, and the commands of the flood that were not applied."""
     async with (
-        Client.connect(production.url(VICTIM), tenant=VICTIM, timeout=60) as victim,
+        production.client(VICTIM, timeout=60) as victim,
         production.stack.tenant(FLOOD) as flooder,
     ):
         await answer_times(victim, WARM_PUTS, "warm")
@@ -188,7 +188,7 @@ async def publish(url: str, bodies: Sequence[bytes]) -> None:
     """Publish arrays of puts without a wait for their answers."""
     async with await aio_pika.connect(url) as connection:
         channel = await connection.channel()
-        exchange = await channel.get_exchange(COMMANDS, ensure=False)
+        exchange = await channel.get_exchange(tenant_exchange(FLOOD), ensure=False)
         messages = [aio_pika.Message(body, user_id=FLOOD) for body in bodies]
         await asyncio.gather(
             *(exchange.publish(message, f"{FLOOD}.schedule.put") for message in messages)

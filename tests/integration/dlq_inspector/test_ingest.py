@@ -113,7 +113,7 @@ async def test_message_that_the_broker_dead_letters_has_its_queue(dlq: DlqEnviro
     source = await dlq.channel.declare_queue(
         "harebell.intake.test",
         exclusive=True,
-        arguments={"x-dead-letter-exchange": amqp_names.DEAD},
+        arguments={"x-dead-letter-exchange": amqp_names.UNDELIVERED},
     )
     await dlq.publish("", source.name, b"poison", None, headers={"colour": "red"})
     async with asyncio.timeout(TIMEOUT):
@@ -122,9 +122,9 @@ async def test_message_that_the_broker_dead_letters_has_its_queue(dlq: DlqEnviro
 
     await message.reject()
 
-    async with dlq.operators() as operators:
-        [line] = await dlq.wait_for_dead_letters(1, operators)
-        detail = await operators.dead_letter(line.id)
+    async with dlq.client_of("test") as owner:
+        [line] = await dlq.wait_for_dead_letters(1, owner)
+        detail = await owner.dead_letter(line.id)
     assert (line.reason, detail.queue) == ("rejected", source.name)
     assert detail.headers is not None
     assert detail.headers["colour"] == "red"

@@ -14,7 +14,7 @@ from tests.rig.tcp_proxy import TcpProxy
 from harebell.client.connection import Connection, connect
 from harebell.contract.dead_letter import DeadMessage
 from harebell.messaging.acknowledge import Acknowledger
-from harebell.messaging.consumer import Consumer, Worker
+from harebell.messaging.consumer import Accepts, Consumer, Worker
 from harebell.messaging.declare import declare
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.topology.bus import DEAD_LETTERS, SYSTEM
@@ -63,11 +63,19 @@ class Inbox:
 
     @asynccontextmanager
     async def consumed_by(
-        self, worker: Callable[[Acknowledger], Worker], *, prefetch: int = 100
+        self,
+        worker: Callable[[Acknowledger], Worker],
+        *,
+        prefetch: int = 100,
+        accepts: Accepts = lambda _: True,
     ) -> AsyncIterator[Consumer]:
         """Run a consumer, and stop it at the end of the block."""
         consumer = Consumer(
-            QUEUE, self._connect, lambda: worker(self.acknowledger), prefetch=prefetch
+            QUEUE,
+            self._connect,
+            lambda: worker(self.acknowledger),
+            prefetch=prefetch,
+            accepts=accepts,
         )
         stop = asyncio.Event()
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:

@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+import aio_pika
 import pytest
 from tests.integration.messaging.inbox import QUEUE, Inbox, open_inbox
 from tests.rig.tcp_proxy import AmqpProxy
 
+from harebell.client.connection import login_of
+from harebell.messaging import metrics
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.consumer import ConcurrentWorker, OrderedWorker
 
@@ -196,3 +199,24 @@ async def test_consumer_continues_when_its_queue_is_deleted_and_declared_at_once
         await inbox.put(*MANY[1:4])
 
         await inbox.until(lambda: len(recorder.firsts) == 4)
+
+
+@pytest.mark.requirement("P1")
+async def test_message_of_no_service_is_dead_lettered_and_not_handled(inbox: Inbox) -> None:
+    """The publisher of the test has no login in its messages, and one message has another."""
+    recorder = Recorder(inbox)
+    await inbox.put("foreign")
+    own = aio_pika.Message(b"own", user_id=login_of(inbox.proxy.url))
+    await inbox.channel.default_exchange.publish(own, QUEUE)
+    before = metrics.REFUSED_MESSAGES.labels("foreign_sender")._value.get()  # noqa: SLF001  # no public name
+
+    async with inbox.consumed_by(
+        lambda acknowledger: ConcurrentWorker(recorder.one, acknowledger),
+        accepts=lambda message: message.user_id is not None,
+    ):
+        await inbox.until(lambda: bool(recorder.seen))
+    refused = metrics.REFUSED_MESSAGES.labels("foreign_sender")._value.get()  # noqa: SLF001  # as above
+
+    assert recorder.seen == ["own"]
+    assert refused == before + 1
+    assert await inbox.ready() == 0

@@ -98,7 +98,7 @@ def configure(machine: SystemdMachine, production: Production, database_url: str
     machine.write(f"{CREDENTIALS}/migration-database-url", database_url)
     passwords = dict.fromkeys(ROLES, ROLE_PASSWORD)
     machine.write(f"{CREDENTIALS}/role-passwords", json.dumps(passwords))
-    machine.write("/etc/harebell/intake.env", f"HAREBELL_INTAKE_TENANTS={ACME}\n", "0640")
+    machine.write("/etc/harebell/intake.env", f"HAREBELL_TENANTS={ACME}\n", "0640")
     shown = run_page(machine, "Configure", {EXAMPLE_URL: production.url("harebell_intake")})
     assert all(unit in shown for unit in INSTANCES), shown
 

@@ -140,10 +140,12 @@ _TENANTS: Final = Row(
         ),
         Panel(
             title="Omitted events and conflicts",
-            description="Rejections without an event, and dead letters with the id of another one.",
+            description="Rejections without an event, dropped replies, and dead letters with "
+            "the id of another one.",
             unit=Unit.PER_SECOND,
             queries=(
                 rate("harebell_omitted_events_total"),
+                rate("harebell_dropped_replies_total", "reason"),
                 rate("harebell_dead_letter_conflicts_total"),
             ),
         ),

@@ -10,8 +10,20 @@ from tests.tools.reference.markdown import code, codes, prose, table
 DOCUMENT: Final = Path(__file__).parents[3] / "schemas" / "asyncapi.yaml"
 # The channels of users, with the title and the words of their sections.
 CHANNELS: Final = {
-    "commands": ("Commands", "A program publishes a command to `harebell.commands`."),
-    "queries": ("Queries", "A program publishes a query to `harebell.queries` with `reply_to`."),
+    "commands": (
+        "Commands",
+        (
+            "A program publishes a command to `harebell.commands`, "
+            "or with the login of one tenant to `harebell.tenant.<tenant>`."
+        ),
+    ),
+    "queries": (
+        "Queries",
+        (
+            "A program publishes a query with `reply_to` to `harebell.queries`, "
+            "or with the login of one tenant to `harebell.tenant.<tenant>`."
+        ),
+    ),
     "events": ("Events", "Harebell publishes events to `harebell.events`, and any queue may bind."),
     "dead": ("Dead letters", "Harebell publishes dead letters to `harebell.dead`."),
     "responses": ("Responses", "Harebell publishes each response to the queue in `reply_to`."),

@@ -36,6 +36,7 @@ _ADDRESSES: Final = {
     amqp_names.CONTROL: "{receiver}",
     amqp_names.EVENTS: _VERB,
     amqp_names.DEAD: "{kind}.{origin}",
+    amqp_names.UNDELIVERED: _VERB,
     amqp_names.PARKED: "{kind}.{origin}",
 }
 _PARAMETERS: Final[dict[str, Node]] = {

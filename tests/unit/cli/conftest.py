@@ -47,6 +47,7 @@ class FakeBroker:
         url: str,
         *,
         tenant: str,
+        exchange: str | None,
         timeout: float,  # noqa: ASYNC109  # the name in the protocol `Connect`
         name: str,
     ) -> AsyncIterator[Client]:
@@ -54,7 +55,7 @@ class FakeBroker:
         self.connections.append((url, timeout))
         if not self.is_up:
             raise BrokerUnavailable("The broker refused the connection.")
-        yield Client(self, tenant=tenant)
+        yield Client(self, tenant=tenant, exchange=exchange)
 
 
 @dataclass

@@ -46,7 +46,7 @@ SERVER: dict[str, Any] = {
     },
     "role_settings": {},
 }
-OPTIONS = InstallationOptions(vhost="prod", tenants=("acme",))
+OPTIONS = InstallationOptions(vhost="prod", tenants=("acme",), declaring=("acme",))
 
 
 def verdicts(checks: Iterable[Check]) -> list[DoctorResult]:
@@ -205,7 +205,7 @@ def rights(**changes: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[s
     return found, definitions["topic_permissions"]
 
 
-USERS = (*service_users(), tenant_user("acme"))
+USERS = (*service_users(), tenant_user("acme", declares=True))
 
 
 def test_permissions_of_the_definitions_file_have_no_fault() -> None:
@@ -237,13 +237,13 @@ def test_login_without_permissions_fails() -> None:
 
 def test_topic_permission_of_a_tenant_that_is_missing_fails() -> None:
     found, topics = rights()
-    left = [each for each in topics if each["exchange"] != "harebell.commands"]
+    left = [each for each in topics if each["user"] != "acme"]
 
     [check] = broker.judge_permissions(found, left, USERS, vhost="prod")
 
     assert check.result is FAILED
-    assert "acme has other topic permissions for harebell.commands" in check.text
-    assert "set_topic_permissions -p 'prod' acme harebell.commands" in (check.remedy or "")
+    assert "acme has other topic permissions for harebell.events" in check.text
+    assert "set_topic_permissions -p 'prod' acme harebell.events" in (check.remedy or "")
 
 
 def test_virtual_host_without_logins_of_services_is_a_warning() -> None:

@@ -61,15 +61,31 @@ def test_definitions_limit_the_user_of_a_tenant_to_its_name(cli: CommandLine) ->
     definitions = json.loads(cli("topology", "definitions", "--for-tenant", "acme").stdout)
 
     permission = entry_of_user(definitions, "permissions", "acme")
-    assert permission["configure"] == r"^(acme\..*)$"
-    topics = {
-        each["exchange"]: each["write"] or each["read"]
-        for each in definitions["topic_permissions"]
-        if each["user"] == "acme"
-    }
-    assert topics == dict.fromkeys(
-        ("harebell.commands", "harebell.queries", "harebell.events"), r"^acme\..*"
-    )
+    assert (permission["configure"], permission["read"]) == ("", r"^(acme\..*)$")
+    assert permission["write"] == r"^(harebell\.tenant\.acme)$"
+    assert not [each for each in definitions["topic_permissions"] if each["user"] == "acme"]
+
+
+def test_document_lets_a_tenant_declare_and_gives_it_queues(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "tenants.yaml"
+    file.write_text("tenants: {acme: {declares: true}, initech: {queues: {initech.in: [run.*]}}}")
+    arguments = ("topology", "definitions", "--for-tenant", "acme", "--for-tenant", "initech")
+
+    definitions = json.loads(cli(*arguments, "--tenants-file", str(file)).stdout)
+    file.write_text("tenants: {initech: {queues: {acme.in: []}}}")
+    refused = cli(*arguments, "--tenants-file", str(file))
+
+    rights = [
+        entry_of_user(definitions, "permissions", each)["configure"] for each in ("acme", "initech")
+    ]
+    assert rights == [r"^(acme\..*)$", ""]
+    bound = {each["routing_key"] for each in definitions["bindings"]}
+    assert "initech.run.*" in bound
+    assert refused.exit_code == 2
+    assert "tenants.initech.queues" in refused.stderr
+    assert "must begin with 'initech.'" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -102,11 +118,15 @@ def test_manifests_are_yaml_documents_without_aliases(cli: CommandLine) -> None:
 
     objects = list(yaml.safe_load_all(result.stdout))
     queues = {each["spec"]["name"] for each in objects if each["kind"] == "Queue"}
-    assert queues == {each.name for each in SYSTEM.queues} | {"harebell.intake.acme"}
+    assert queues == {each.name for each in SYSTEM.queues} | {
+        "harebell.intake.acme",
+        "harebell.queries.acme",
+        "harebell.dlq.acme",
+    }
     assert objects[0]["kind"] == "RabbitmqCluster"
     assert {each["metadata"]["namespace"] for each in objects} == {"jobs"}
     assert "&id" not in result.stdout
-    assert "HAREBELL_INTAKE_TENANTS=acme" in result.stderr
+    assert "HAREBELL_TENANTS=acme" in result.stderr
 
 
 def test_manifests_are_one_list_as_json(cli: CommandLine) -> None:
@@ -152,7 +172,8 @@ def test_document_of_tenants_bounds_the_intake_queues_of_the_definitions(
     assert bounds["harebell-tenant-commands-umbrella"] == 64 * 2**20
     queues = {each["name"] for each in definitions["queues"]}
     assert {each for each in queues if each.startswith("harebell.queries.")} == {
-        "harebell.queries.acme"
+        "harebell.queries.acme",
+        "harebell.queries.umbrella",
     }
     assert refused.exit_code == 2
     assert "tenants.acme.quotas.queued_bytes" in refused.stderr

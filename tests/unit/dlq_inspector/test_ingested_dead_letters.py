@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -331,3 +332,42 @@ def test_deeply_nested_item_becomes_a_dead_letter(depth: int) -> None:
 
     for type_ in (RUN_DEAD, MESSAGE_DEAD):
         assert dead_letters_of(incoming(body, type_), NOW)
+
+
+@pytest.mark.requirement("P4")
+@pytest.mark.parametrize(
+    ("queue", "key", "tenant"),
+    [
+        ("harebell.intake.acme", "umbrella.schedule.put", "acme"),
+        ("harebell.queries.acme", "umbrella.schedule.get", "acme"),
+        ("harebell.dlq.acme", "dlq", "acme"),
+        ("harebell.intake", "umbrella.schedule.put", "umbrella"),
+        ("harebell.delayed", "umbrella.any", "harebell"),
+        ("harebell.ticker", "umbrella.any", "harebell"),
+        ("harebell.dispatcher", "run", "harebell"),
+    ],
+)
+@pytest.mark.parametrize("type_", [RUN_DEAD, MESSAGE_DEAD, TICKETS, COMMANDS, None])
+def test_message_that_no_service_published_is_a_dead_message_of_the_tenant_of_its_queue(
+    queue: str, key: str, tenant: str, type_: str | None
+) -> None:
+    body = encode_all([dead_run()] * 500)
+    deaths = {"x-death": [{"queue": queue, "reason": "expired", "time": NOW, "count": 1}]}
+    received = incoming(body, type_, deaths, key)
+
+    [dead_letter] = dead_letters_of(replace(received, is_trusted=False), NOW)
+
+    assert (dead_letter.kind, dead_letter.tenant) == (DeadLetterKind.MESSAGE, tenant)
+    assert (dead_letter.run, dead_letter.reason) == (None, "expired")
+
+
+@pytest.mark.parametrize("queue", ["harebell.undelivered", "harebell.intake.acme"])
+def test_service_that_gives_up_a_request_names_no_other_tenant(queue: str) -> None:
+    """The service reports a message whose headers cannot be read, such as those of a request."""
+    reported = dead_message(queue=queue, key="umbrella.schedule.put").model_copy(
+        update={"type": COMMANDS, "body": base64.b64encode(b'{"tenant": "umbrella"}').decode()}
+    )
+
+    [dead_letter] = dead_letters_of(incoming(encode_all([reported]), MESSAGE_DEAD), NOW)
+
+    assert dead_letter.tenant == ("acme" if queue.endswith("acme") else "harebell")

@@ -13,6 +13,7 @@ from tests.fakes.sender_check import open_sender_check
 from tests.fakes.tickets import after
 
 from harebell.contract.accepted_commands import ACCEPTED_BATCH, AcceptedCommands
+from harebell.contract.amqp_names import COMMANDS, tenant_exchange
 from harebell.contract.json_codec import decode_model, encode_plain, list_adapter
 from harebell.intake.commands.handler import CommandHandler
 from harebell.intake.commands.rules import IntakePolicy
@@ -32,7 +33,7 @@ def put(key: str, queue: str = INTAKE.name, *, every: str = "1h") -> Delivery:
         body=encode_plain([{"key": key, "when": {"every": every}, "target": TASK}]),
         routing_key=f"{tenant}.schedule.put",
         message_id=key,
-        exchange="harebell.commands",
+        exchange=COMMANDS if queue == INTAKE.name else tenant_exchange(tenant),
     )
     return Delivery(message, queue)
 
@@ -103,7 +104,7 @@ async def test_report_and_command_about_dead_letters_request_a_credit(
         body=encode_plain([body]),
         routing_key=f"acme.{verb}",
         message_id=verb,
-        exchange="harebell.commands",
+        exchange=tenant_exchange("acme"),
     )
 
     (passed_on,) = await outgoing(Delivery(message, QUEUE))

@@ -10,11 +10,11 @@ from tests.fakes.replies import RecordedReplies
 from tests.fakes.sender_check import open_sender_check
 from tests.fakes.tickets import after
 
-from harebell.contract.amqp_names import CHANGES, COMMANDS, EVENTS
+from harebell.contract.amqp_names import CHANGES, COMMANDS, EVENTS, tenant_exchange
 from harebell.contract.errors import Rejected
 from harebell.contract.events import make_event
 from harebell.domain.event_budget import MAX_BURST
-from harebell.domain.sender import IdentityMode, Sender
+from harebell.domain.sender import IdentityMode, Sender, is_service
 from harebell.messaging import metrics
 from harebell.messaging.acknowledge import Delivery
 from harebell.messaging.event_publisher import OutgoingEvent
@@ -93,6 +93,55 @@ def test_replay_proves_no_other_sender(login: str | None, headers: dict[str, Any
         check(FakePublisher()).sender_of(delivery(user_id=login, headers=headers), COMMANDS)
 
     assert refused.value.code == "not_your_tenant"
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("mode", IdentityMode)
+@pytest.mark.parametrize(
+    ("properties", "code"),
+    [
+        ({}, None),
+        ({"routing_key": "umbrella.schedule.put"}, "not_your_tenant"),
+        ({"routing_key": "umbrella.schedule.put", "user_id": "umbrella"}, "not_your_tenant"),
+        ({"routing_key": "umbrella.a", "user_id": "harebell_operator"}, "not_your_tenant"),
+        ({"routing_key": "harebell.breaker.open"}, "not_your_tenant"),
+        ({"exchange": COMMANDS}, "foreign_route"),
+        ({"exchange": tenant_exchange("umbrella")}, "foreign_route"),
+    ],
+)
+def test_queue_of_a_tenant_decides_the_tenant_of_its_messages(
+    properties: dict[str, str], code: str | None, mode: IdentityMode
+) -> None:
+    sent = delivery(**{"exchange": tenant_exchange("acme")} | properties)
+    queued = Delivery(sent.message, "harebell.intake.acme")
+
+    sender_check = check(FakePublisher(), mode)
+
+    if code is None:
+        assert sender_check.sender_of(queued, COMMANDS).tenant == "acme"
+        return
+    with pytest.raises(Rejected) as refused:
+        sender_check.sender_of(queued, COMMANDS)
+    assert refused.value.code == code
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize(
+    ("login", "mode", "is_accepted"),
+    [
+        ("harebell_ticker", IdentityMode.VERIFIED, True),
+        ("own", IdentityMode.VERIFIED, True),
+        ("acme", IdentityMode.VERIFIED, False),
+        ("harebell_operator", IdentityMode.VERIFIED, False),
+        ("harebell_operator_ann", IdentityMode.VERIFIED, False),
+        (None, IdentityMode.VERIFIED, False),
+        (None, IdentityMode.ROUTING_KEY, True),
+    ],
+)
+def test_only_logins_of_services_publish_between_services(
+    login: str | None, mode: IdentityMode, *, is_accepted: bool
+) -> None:
+    assert is_service(login, mode, "own") is is_accepted
 
 
 @pytest.mark.requirement("P1")

@@ -6,92 +6,123 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from harebell.contract.amqp_names import EVENTS, tenant_exchange
+from harebell.contract.commands import COMMANDS
+from harebell.contract.queries import DEAD_LETTER_QUERIES, QUERIES
 from harebell.messaging.topology.bus import (
     DLQ,
     INTAKE,
-    OTHER_COMMANDS,
-    OTHER_QUERIES,
     QUERY,
     SYSTEM,
     tenant_dlq_queue,
     tenant_intake_queue,
+    tenant_of_queue,
     tenant_query_queue,
-    with_query_queues,
-    with_tenant_queues,
+    tenant_topology,
 )
-from harebell.messaging.topology.declarations import matches
+from harebell.messaging.topology.declarations import Topology, matches
 from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
 
 TENANTS = ("acme", "umbrella")
 
 
 def queues_of(routing_key: str, *, exchange: str) -> list[str]:
-    topology = with_query_queues(with_tenant_queues(SYSTEM, TENANTS), TENANTS)
-    return [
+    """Return the queues that receive a message, also through alternate exchanges."""
+    topology = SYSTEM
+    for tenant in TENANTS:
+        topology += tenant_topology(tenant)
+    found = [
         each.queue
         for each in topology.bindings
-        if each.exchange == exchange and matches(each.routing_key, routing_key)
+        if each.exchange == exchange
+        and (matches(each.routing_key, routing_key) or kind_of(topology, exchange) == "fanout")
     ]
+    alternates = [each.alternate for each in topology.exchanges if each.name == exchange]
+    if not found and alternates and alternates[0]:
+        return queues_of(routing_key, exchange=alternates[0])
+    return found
+
+
+def kind_of(topology: Topology, exchange: str) -> str:
+    return next(each.kind for each in topology.exchanges if each.name == exchange)
+
+
+@pytest.mark.requirement("P1", "P6")
+@pytest.mark.parametrize("verb", [*COMMANDS, "schedule.putt", "", "x.y.z"])
+def test_exchange_of_a_tenant_passes_each_other_message_to_its_intake_queue(verb: str) -> None:
+    for owner in TENANTS:  # the service then refuses the key of another tenant
+        found = queues_of(f"{owner}.{verb}", exchange=tenant_exchange("acme"))
+        assert found == [tenant_intake_queue("acme").name]
 
 
 @pytest.mark.requirement("P6")
-def test_command_of_a_tenant_is_queued_once_in_its_own_queue() -> None:
-    assert queues_of("acme.schedule.put", exchange="harebell.commands") == [
-        tenant_intake_queue("acme").name
-    ]
+@pytest.mark.parametrize("verb", QUERIES)
+def test_exchange_of_a_tenant_passes_each_query_to_one_queue_of_the_tenant(verb: str) -> None:
+    make_queue = tenant_dlq_queue if verb in DEAD_LETTER_QUERIES else tenant_query_queue
+
+    found = queues_of(f"acme.{verb}", exchange=tenant_exchange("acme"))
+
+    assert found == [make_queue("acme").name]
 
 
-def test_other_commands_reach_the_shared_queue_through_the_alternate_exchange() -> None:
-    assert queues_of("harebell.breaker.open", exchange="harebell.commands") == []
-    assert queues_of("harebell.breaker.open", exchange=OTHER_COMMANDS) == [INTAKE.name]
+def test_requests_to_the_shared_exchanges_stay_in_the_shared_queues() -> None:
+    assert queues_of("acme.schedule.put", exchange="harebell.commands") == [INTAKE.name]
+    assert queues_of("acme.schedule.list", exchange="harebell.queries") == [QUERY.name]
+    assert queues_of("acme.dlq.list", exchange="harebell.queries") == [DLQ.name]
+    assert queues_of("dlq", exchange="harebell.changes") == [DLQ.name]
 
 
 @pytest.mark.requirement("P6")
 @pytest.mark.parametrize(
-    "verb", ["schedule.list", "schedule.get", "run.forecast", "breaker.list", "tenant.usage"]
+    ("queue", "owner"),
+    [
+        ("harebell.intake.acme", "acme"),
+        ("harebell.queries.acme-2", "acme-2"),
+        ("harebell.dlq.acme", "acme"),
+        ("harebell.intake", None),
+        ("harebell.dlq", None),
+        ("acme.events", None),
+    ],
 )
-def test_query_of_a_tenant_is_queued_once_in_its_own_queue(verb: str) -> None:
-    assert queues_of(f"acme.{verb}", exchange="harebell.queries") == [
-        tenant_query_queue("acme").name
-    ]
-    assert queues_of(f"stark.{verb}", exchange="harebell.queries") == []
-    assert queues_of(f"stark.{verb}", exchange=OTHER_QUERIES) == [QUERY.name]
+def test_queue_names_its_tenant(queue: str, owner: str | None) -> None:
+    assert tenant_of_queue(queue) == owner
 
 
-@pytest.mark.requirement("P6")
-def test_query_about_dead_letters_is_queued_once_in_the_second_queue_of_its_tenant() -> None:
-    assert queues_of("acme.dlq.list", exchange="harebell.queries") == [
-        tenant_dlq_queue("acme").name
-    ]
-    assert queues_of("stark.dlq.list", exchange="harebell.queries") == []
-    assert queues_of("stark.dlq.list", exchange=OTHER_QUERIES) == [DLQ.name]
-    assert queues_of("dlq", exchange="harebell.changes") == [DLQ.name]
-
-
-def test_topology_without_tenants_does_not_change() -> None:
-    assert with_tenant_queues(SYSTEM, ()) == SYSTEM
-    assert with_query_queues(SYSTEM, ()) == SYSTEM
-
-
-def test_definitions_with_query_queues_set_the_alternate_exchange_and_a_bound() -> None:
-    options = InstallationOptions(tenants=TENANTS, query_tenants=("acme",))
+def test_policy_gives_a_tenant_queues_for_replies_and_events() -> None:
+    queues = {"acme.replies": (), "acme.events": ("run.*", "schedule.#")}
+    options = InstallationOptions(tenants=TENANTS, tenant_queues={"acme": queues})
 
     definitions = definitions_file(options, lambda n: b"s" * n)
 
+    bound = {
+        (each["routing_key"], each["destination"])
+        for each in definitions["bindings"]
+        if each["source"] == EVENTS and each["destination"].startswith("acme.")
+    }
+    assert bound == {("acme.run.*", "acme.events"), ("acme.schedule.#", "acme.events")}
+    assert {"acme.replies", "acme.events"} <= {each["name"] for each in definitions["queues"]}
     policies = {each["name"]: each for each in definitions["policies"]}
-    names = {each["name"] for each in definitions["queues"]}
-    assert policies["harebell-other-queries"]["definition"] == {"alternate-exchange": OTHER_QUERIES}
-    assert re.search(policies["harebell-other-queries"]["pattern"], "harebell.queries")
-    assert not re.search(policies["harebell-other-queries"]["pattern"], OTHER_QUERIES)
+    assert re.search(policies["harebell-tenant-acme"]["pattern"], "acme.replies")
     assert max_bytes(definitions["policies"], tenant_query_queue("acme").name) == 64 * 2**20
-    assert max_bytes(definitions["policies"], tenant_dlq_queue("acme").name) == 64 * 2**20
-    assert {tenant_query_queue("acme").name, tenant_dlq_queue("acme").name} <= names
-    assert tenant_query_queue("umbrella").name not in names
 
 
-def test_query_queue_needs_the_user_of_its_tenant() -> None:
+@pytest.mark.requirement("P1")
+def test_only_a_declaring_tenant_may_configure_anything() -> None:
+    options = InstallationOptions(tenants=TENANTS, declaring=("umbrella",))
+
+    definitions = definitions_file(options, lambda n: b"s" * n)
+
+    rights = {each["user"]: each for each in definitions["permissions"]}
+    assert rights["acme"]["configure"] == ""
+    assert re.search(rights["umbrella"]["configure"], "umbrella.answers")
+    assert not re.search(rights["umbrella"]["configure"], "umbrella-2.answers")
+    [limit] = definitions["parameters"]
+    assert limit["value"]["max-queues"] == len(definitions["queues"]) + 1_000 + 500
+
+
+def test_tenant_that_declares_needs_a_user() -> None:
     with pytest.raises(ValidationError, match="stark"):
-        InstallationOptions(tenants=TENANTS, query_tenants=("stark",))
+        InstallationOptions(tenants=TENANTS, declaring=("stark",))
 
 
 def test_definitions_limit_each_tenant_and_no_service() -> None:
@@ -102,7 +133,7 @@ def test_definitions_limit_each_tenant_and_no_service() -> None:
     queue_policies = [each for each in definitions["policies"] if each["apply-to"] == "queues"]
 
     assert limited == set(TENANTS)
-    assert policies["harebell-other-commands"] == {"alternate-exchange": OTHER_COMMANDS}
+    assert policies["harebell-tenant-acme"]["max-length-bytes"] == 256 * 2**20
     assert all("max-length-bytes" in each["definition"] for each in queue_policies)
     assert definitions["parameters"][0]["value"]["max-queues"] > len(definitions["queues"])
 

@@ -24,7 +24,7 @@ from harebell.contract import __version__
 from harebell.contract.errors import HarebellError, InvalidInput
 from harebell.contract.message import parse
 from harebell.messaging.topology.definitions_file import InstallationOptions, can_have_login
-from harebell.messaging.topology.permissions import service_users, tenant_user
+from harebell.messaging.topology.permissions import service_users
 from harebell.runtime.database_url import DatabaseUrl, read_database_url
 from harebell.runtime.policy_file import MAX_FILE_SIZE, parse_policies
 from harebell.runtime.settings import PoolBounds
@@ -131,10 +131,14 @@ async def doctor(session: Session, options: DoctorOptions) -> ExitCode:
     The exit code is 1 after a failed check. A warning and a skipped check change no exit code.
     """
     nodes = parse_amqp_urls(session.amqp_url)
-    tenants, of_policy = _tenants(options)
+    tenants, declaring, of_policy = _tenants(options)
     installation = parse(
         InstallationOptions,
-        {"vhost": virtual_host(nodes[0]), "tenants": list(filter(can_have_login, tenants))},
+        {
+            "vhost": virtual_host(nodes[0]),
+            "tenants": list(filter(can_have_login, tenants)),
+            "declaring": list(filter(can_have_login, declaring)),
+        },
     )
     management = options.management_url and parse_management_url(options.management_url, nodes[0])
     address = options.database_url and read_database_url(options.database_url)
@@ -175,20 +179,22 @@ def _remedies(checks: Sequence[Check]) -> list[dict[str, str]]:
     return [{"check": ", ".join(found), "remedy": remedy} for remedy, found in names.items()]
 
 
-def _tenants(options: DoctorOptions) -> tuple[list[str], list[Check]]:
-    """Return the tenants of the options, and the verdict about the document."""
+def _tenants(options: DoctorOptions) -> tuple[list[str], list[str], list[Check]]:
+    """Return the tenants of the options, those that may declare, and the verdict about the file."""
     named = list(options.tenants or ())
     if options.tenants_file is None:
         text = "The document of tenant policies is not checked."
-        return named, [skipped(TENANT_POLICY, text, "Name it: --tenants-file tenants.yaml.")]
+        return named, [], [skipped(TENANT_POLICY, text, "Name it: --tenants-file tenants.yaml.")]
     try:
         policies = parse_policies(options.tenants_file.read(MAX_FILE_SIZE + 1))
     except InvalidInput as error:
         remedy = "Correct the document: harebell tenants check FILE."
-        return named, [failed(TENANT_POLICY, error.reason, remedy)]
+        return named, [], [failed(TENANT_POLICY, error.reason, remedy)]
     tenants = list(dict.fromkeys([*named, *sorted(policies.tenants)]))
     text = f"The document is valid (tenants: {len(policies.tenants)})."
-    return tenants[:MAX_TENANTS], [passed(TENANT_POLICY, text)]
+    checked = tenants[:MAX_TENANTS]
+    declaring = [each for each in checked if policies.of(each).declares]
+    return checked, declaring, [passed(TENANT_POLICY, text)]
 
 
 async def _check_broker(
@@ -270,7 +276,7 @@ async def _permissions(api: ManagementApi, installation: InstallationOptions) ->
     vhost = installation.vhost
     found = await api.get("vhosts", vhost, "permissions")
     topics = await api.get("vhosts", vhost, "topic-permissions")
-    users = [*service_users(), *map(tenant_user, installation.tenants)]
+    users = [*service_users(), *installation.tenant_users]
     return broker.judge_permissions(found, topics, users, vhost=vhost)
 
 

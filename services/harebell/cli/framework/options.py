@@ -52,6 +52,16 @@ TenantName: TypeAlias = Annotated[
         help="Use the schedules and runs of this tenant.",
     ),
 ]
+ExchangeName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--exchange",
+        metavar="NAME",
+        envvar="HAREBELL_EXCHANGE",
+        show_envvar=False,
+        help="Publish to this exchange of the tenant: harebell.tenant.NAME.",
+    ),
+]
 Timeout: TypeAlias = Annotated[
     float,
     typer.Option(
@@ -86,6 +96,7 @@ class GlobalOptions:
     amqp_url: AmqpUrl = None
     amqp_url_file: AmqpUrlFile = None
     tenant: TenantName = DEFAULT_TENANT
+    exchange: ExchangeName = None
     timeout: Timeout = DEFAULT_TIMEOUT
     output: OutputFormat = Format.TABLE
 

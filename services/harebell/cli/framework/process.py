@@ -16,7 +16,7 @@ class Connect(Protocol):
     """The function that connects to the broker and returns a client."""
 
     def __call__(
-        self, url: str, *, tenant: str, timeout: float, name: str
+        self, url: str, *, tenant: str, exchange: str | None, timeout: float, name: str
     ) -> "AbstractAsyncContextManager[Client]": ...
 
 

@@ -77,6 +77,7 @@ class Session:
         return connect(
             self.amqp_url,
             tenant=self.options.tenant,
+            exchange=self.options.exchange,
             timeout=self.options.timeout,
             name=CLIENT_NAME,
         )

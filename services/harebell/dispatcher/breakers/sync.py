@@ -109,7 +109,11 @@ class BreakerSync:
             dispatcher_control_queue(self._instance), [*outcomes, *breakers], arguments
         )
         consuming = consume_exclusively(
-            self._context.connect, queue, self._receive, on_open=self._request_snapshot
+            self._context.connect,
+            queue,
+            self._receive,
+            accepts=self._context.is_from_service,
+            on_open=self._request_snapshot,
         )
         async with asyncio.TaskGroup() as group:
             for coroutine in (consuming, self._publish_transitions(), self._prune()):

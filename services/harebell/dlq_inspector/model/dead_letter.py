@@ -29,7 +29,7 @@ from harebell.contract.message import parse
 from harebell.contract.redaction import redact_bytes, redact_definition
 from harebell.contract.types import EARLIEST, LATEST, instant_text
 from harebell.dlq_inspector.model.fingerprint import Fingerprint, fingerprint
-from harebell.dlq_inspector.model.owner import OwnedPart, owned_parts
+from harebell.dlq_inspector.model.owner import OwnedPart, owned_parts, tenant_of_request
 from harebell.messaging.topology.bus import DEAD_LETTERS
 
 UNREADABLE: Final = "unreadable"
@@ -57,7 +57,10 @@ class DeadLetterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingDeadLetter:
-    """A message from the queue `harebell.dead`."""
+    """A message from the queue `harebell.dead` or `harebell.undelivered`.
+
+    The body of a message decides nothing unless a service has published it (`is_trusted`).
+    """
 
     body: bytes
     type: str | None
@@ -65,6 +68,7 @@ class IncomingDeadLetter:
     message_id: str | None
     user_id: str | None = None
     headers: Mapping[str, Any]
+    is_trusted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,9 @@ def dead_letters_of(incoming: IncomingDeadLetter, now: datetime) -> list[DeadLet
     An item of another type than the message declares becomes a raw dead letter.
     A time of death after `now` becomes `now`.
     """
+    if not incoming.is_trusted:
+        dead = _raw_message(incoming, now)
+        return [_of_part(dead, OwnedPart(tenant_of_request(dead), incoming.body))]
     if incoming.type not in (_RUN_DEAD, _MESSAGE_DEAD):
         return _of_dead_message(_raw_message(incoming, now), incoming.body)
     try:

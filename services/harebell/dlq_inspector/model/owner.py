@@ -11,19 +11,19 @@ from harebell.contract.amqp_names import (
     CHANGES_DLQ,
     DELAYED,
     OPERATIONS_TENANT,
+    UNDELIVERED,
     message_type,
     split_key,
 )
 from harebell.contract.dead_letter import DeadMessage
 from harebell.contract.errors import InvalidInput
 from harebell.contract.json_codec import decode
-from harebell.messaging.topology.bus import DLQ, INTAKE, QUERY
+from harebell.messaging.topology.bus import DLQ, INTAKE, QUERY, tenant_of_queue
 
 TICKET_BATCH: Final = message_type("ticket.batch")
 ACCEPTED_COMMANDS: Final = message_type("accepted_commands")
-# Users publish to these queues, and the broker checks the tenant in their routing keys.
+# Users publish to these queues.
 _USER_QUEUES: Final = frozenset({INTAKE.name, QUERY.name, DLQ.name})
-_INTAKE_OF_TENANT: Final = f"{INTAKE.name}."
 _TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}", re.ASCII)
 
 
@@ -43,9 +43,9 @@ def owned_parts(dead: DeadMessage, body: bytes) -> list[OwnedPart]:
     if dead.queue == DELAYED:
         # Users publish to this queue, so only the service that read the message knows its tenant.
         return [OwnedPart(_tenant_of({"tenant": dead.tenant}), body)]
-    if _is_user_queue(dead.queue) and dead.routing_key != CHANGES_DLQ:
-        return [OwnedPart(_tenant_of_key(dead.routing_key), body)]
-    if dead.type not in (TICKET_BATCH, ACCEPTED_COMMANDS):
+    if _is_request(dead):
+        return [OwnedPart(tenant_of_request(dead), body)]
+    if dead.queue == UNDELIVERED or dead.type not in (TICKET_BATCH, ACCEPTED_COMMANDS):
         return [OwnedPart(OPERATIONS_TENANT, body)]
     try:
         content = decode(body)
@@ -56,8 +56,20 @@ def owned_parts(dead: DeadMessage, body: bytes) -> list[OwnedPart]:
     return [OwnedPart(_tenant_of(content), body)]
 
 
-def _is_user_queue(queue: str) -> bool:
-    return queue in _USER_QUEUES or queue.startswith(_INTAKE_OF_TENANT)
+def tenant_of_request(dead: DeadMessage) -> str:
+    """Return the tenant of a command or query: that of its queue, or else of its routing key.
+
+    The broker checks the routing key only where the sender publishes to the shared exchanges.
+    """
+    if (owner := tenant_of_queue(dead.queue)) is not None:
+        return owner
+    return _tenant_of_key(dead.routing_key) if _is_request(dead) else OPERATIONS_TENANT
+
+
+def _is_request(dead: DeadMessage) -> bool:
+    if tenant_of_queue(dead.queue) is not None:
+        return True
+    return dead.queue in _USER_QUEUES and dead.routing_key != CHANGES_DLQ
 
 
 def _tenant_of_key(routing_key: str) -> str:

@@ -173,7 +173,11 @@ class LeaseKeeper:
 
 
 async def consume_control_queue(
-    connect: Callable[[], Awaitable[AbstractConnection]], holder: str, leases: LeaseKeeper
+    connect: Callable[[], Awaitable[AbstractConnection]],
+    holder: str,
+    leases: LeaseKeeper,
+    *,
+    accepts: Callable[[AbstractIncomingMessage], bool],
 ) -> None:
     """Consume stop requests from the control queue until the task is cancelled.
 
@@ -193,4 +197,6 @@ async def consume_control_queue(
     queue = ExclusiveQueue(
         executor_control_queue(holder), [(CONTROL, executor_control_key(holder))]
     )
-    await consume_exclusively(connect, queue, on_stop_requests, on_open=on_open, on_close=on_close)
+    await consume_exclusively(
+        connect, queue, on_stop_requests, accepts=accepts, on_open=on_open, on_close=on_close
+    )

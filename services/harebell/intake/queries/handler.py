@@ -1,6 +1,6 @@
 """The handler of `harebell.queries`: each query becomes one response, from PostgreSQL."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 from uuid import UUID
@@ -77,10 +77,6 @@ RUN_LIST_PERIOD: Final = timedelta(hours=24)  # of `run.list` without `since` an
 NO_SCHEDULE_ID: Final = UUID(int=0)  # stands for the id of a definition without a key
 
 
-def ignore_tenant(_: str) -> None:
-    """Do nothing with the tenant of a query."""
-
-
 class QueryHandler:
     """The handler that answers queries concurrently and publishes their replies."""
 
@@ -92,9 +88,7 @@ class QueryHandler:
         store: IntakeStore,
         target_policy: TargetPolicy,
         sender_check: SenderCheck,
-        on_tenant: Callable[[str], None] = ignore_tenant,
     ) -> None:
-        self._on_tenant = on_tenant
         self._replies = replies
         self._clock = clock
         self._store = store
@@ -133,7 +127,6 @@ class QueryHandler:
         """Return the response. Raise `Rejected` for an invalid query."""
         tenant, verb = parse_routing_key(request.routing_key)
         check_tenant(tenant)
-        self._on_tenant(tenant)
         check_version(request.type)
         query = parse_query(verb, request.body)
         check_reveal(query, request.sender)

@@ -28,15 +28,16 @@ An exclusive queue belongs to the connection of one instance and is not part of 
 | harebell.dead     | run.<tenant>: dead runs                   | harebell.dead                 |
 |                   | message.<queue>: rejected messages        | harebell.dead.recent          |
 | harebell.parked   | dead letters that cannot be stored        | harebell.parked               |
+| harebell.         | dead commands, queries and delayed        | harebell.undelivered          |
+| undelivered       | messages of users, by their own keys      |                               |
 
 Users bind their own queues to harebell.events.
 Operators bind exchanges with delayed messages to harebell.delayed: see `delayed_topology`.
 
-A broker of an operator can have an intake queue and two query queues for each tenant: see
-`with_tenant_queues` and `with_query_queues`.
+A broker of an operator has an exchange and three queues for each tenant: see `tenant_topology`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -55,12 +56,17 @@ from harebell.contract.amqp_names import (
     EVENTS,
     PARKED,
     QUERIES,
+    UNDELIVERED,
     WORK,
     Lane,
     due_exchange,
+    message_key,
+    tenant_exchange,
     work_key,
 )
 from harebell.contract.events import ALERT_EVENTS
+from harebell.contract.queries import DEAD_LETTER_QUERIES
+from harebell.contract.queries import QUERIES as QUERY_MODELS
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.messaging.topology.declarations import (
     UNLIMITED,
@@ -75,18 +81,25 @@ from harebell.messaging.topology.delay_queues import delay_topology
 RECENT_LENGTH: Final = 1_000  # messages, of which the broker drops the oldest
 ALERT_TTL_MS: Final = 3_600_000  # an alert is of no use after an hour
 
-INTAKE: Final = Queue("harebell.intake", dead_letter_exchange=DEAD, single_active_consumer=True)
+# Users write to this queue and to those of the tenants. The broker dead-letters such a message to
+# an exchange of its own, because a message of a user must not look like a dead letter of a service.
+INTAKE: Final = Queue(
+    "harebell.intake", dead_letter_exchange=UNDELIVERED, single_active_consumer=True
+)
 # Operators bind exchanges of publishers to this queue. One consumer keeps the order of messages
 # with the same id.
-DELAYED_MESSAGES: Final = Queue(DELAYED, dead_letter_exchange=DEAD, single_active_consumer=True)
+DELAYED_MESSAGES: Final = Queue(
+    DELAYED, dead_letter_exchange=UNDELIVERED, single_active_consumer=True
+)
 TICKER: Final = Queue("harebell.ticker", dead_letter_exchange=DEAD, single_active_consumer=True)
 REPORTS: Final = Queue("harebell.reports", dead_letter_exchange=DEAD)
 OUTCOMES: Final = Queue("harebell.ticker.outcomes", dead_letter_exchange=DEAD)
-QUERY: Final = Queue("harebell.queries", dead_letter_exchange=DEAD)
-DLQ: Final = Queue("harebell.dlq", dead_letter_exchange=DEAD)
+QUERY: Final = Queue("harebell.queries", dead_letter_exchange=UNDELIVERED)
+DLQ: Final = Queue("harebell.dlq", dead_letter_exchange=UNDELIVERED)
 BREAKERS: Final = Queue("harebell.breakers", dead_letter_exchange=DEAD, single_active_consumer=True)
 DISPATCHER: Final = Queue("harebell.dispatcher", dead_letter_exchange=DEAD)
 DEAD_LETTERS: Final = Queue("harebell.dead", dead_letter_exchange=PARKED)
+UNDELIVERED_REQUESTS: Final = Queue(UNDELIVERED, dead_letter_exchange=PARKED)
 # Nothing consumes this queue. People read its messages and return them.
 PARKED_DEAD_LETTERS: Final = Queue(PARKED, delivery_limit=UNLIMITED, rejects_when_full=True)
 
@@ -101,11 +114,6 @@ EVENTS_RECENT: Final = _recent("harebell.events.recent")
 
 # The dlq_inspector consumes alerts if it has a webhook. Otherwise the alerts expire.
 ALERT: Final = Queue("harebell.alerts", ttl_ms=ALERT_TTL_MS, max_length=RECENT_LENGTH)
-
-
-# The alternate exchanges in a topology with queues of tenants.
-OTHER_COMMANDS: Final = f"{COMMANDS}.other"
-OTHER_QUERIES: Final = f"{QUERIES}.other"
 
 
 def tenant_intake_queue(tenant: str) -> Queue:
@@ -150,58 +158,50 @@ def delayed_topology(exchanges: Mapping[str, ExchangeKind]) -> Topology:
     )
 
 
-def with_tenant_queues(topology: Topology, tenants: Iterable[str]) -> Topology:
-    """Return the topology in which each tenant has an intake queue.
+def tenant_topology(tenant: str, queues: Mapping[str, Sequence[str]] | None = None) -> Topology:
+    """Return the exchange of one tenant, and the queues to which alone it leads.
 
-    `harebell.intake` then receives only the commands that no tenant's queue receives, through the
-    alternate exchange of `harebell.commands`, so no command is queued twice. A policy of the
-    definitions file sets the alternate exchange.
+    The queries have a binding each. All other messages take the alternate exchange to the intake
+    queue, so that a misspelt verb has an answer too.
+    `queues` are further queues of the tenant, each with the patterns of its events: `run.*`.
     """
-    queues = {tenant: tenant_intake_queue(tenant).name for tenant in dict.fromkeys(tenants)}
-    if not queues:
-        return topology
-    shared = Binding(COMMANDS, "#", INTAKE.name)
+    exchange = tenant_exchange(tenant)
+    others = f"{exchange}.commands"
+    commands, queries, dlq = (
+        make(tenant) for make in (tenant_intake_queue, tenant_query_queue, tenant_dlq_queue)
+    )
+    own = queues or {}
     return Topology(
-        (*topology.exchanges, Exchange(OTHER_COMMANDS, ExchangeKind.TOPIC)),
-        (*topology.queues, *map(tenant_intake_queue, queues)),
-        (
-            *(each for each in topology.bindings if each != shared),
-            *(Binding(COMMANDS, f"{tenant}.#", queue) for tenant, queue in queues.items()),
-            replace(shared, exchange=OTHER_COMMANDS),
+        exchanges=(
+            Exchange(others, ExchangeKind.FANOUT),
+            Exchange(exchange, ExchangeKind.TOPIC, alternate=others),
+        ),
+        queues=(commands, queries, dlq, *(Queue(name) for name in own)),
+        bindings=(
+            Binding(others, "", commands.name),
+            *(
+                Binding(
+                    exchange,
+                    message_key(tenant, verb),
+                    (dlq if verb in DEAD_LETTER_QUERIES else queries).name,
+                )
+                for verb in QUERY_MODELS
+            ),
+            *(
+                Binding(EVENTS, message_key(tenant, pattern), name)
+                for name, patterns in own.items()
+                for pattern in patterns
+            ),
         ),
     )
 
 
-def with_query_queues(topology: Topology, tenants: Iterable[str]) -> Topology:
-    """Return the topology in which each tenant has a queue of queries for each shared queue.
-
-    The shared queues then receive only the queries that no tenant's queue receives, through the
-    alternate exchange of the exchange `harebell.queries`. `harebell.dlq` keeps its commands.
-    """
-    names = tuple(dict.fromkeys(tenants))
-    if not names:
-        return topology
-    make_queue = {QUERY.name: tenant_query_queue, DLQ.name: tenant_dlq_queue}
-    shared = [each for each in topology.bindings if each.exchange == QUERIES]
-    own = [
-        Binding(
-            QUERIES,
-            tenant + each.routing_key.removeprefix("*"),
-            make_queue[each.queue](tenant).name,
-        )
-        for tenant in names
-        for each in shared
-    ]
-    queues = [make(tenant) for make in make_queue.values() for tenant in names]
-    return Topology(
-        (*topology.exchanges, Exchange(OTHER_QUERIES, ExchangeKind.TOPIC)),
-        (*topology.queues, *queues),
-        (
-            *(each for each in topology.bindings if each not in shared),
-            *own,
-            *(replace(each, exchange=OTHER_QUERIES) for each in shared),
-        ),
-    )
+def tenant_of_queue(queue: str) -> str | None:
+    """Return the tenant to which a queue of commands or queries belongs, or None if shared."""
+    for each in (INTAKE, QUERY, DLQ):
+        if queue.startswith(f"{each.name}."):
+            return queue.removeprefix(f"{each.name}.")
+    return None
 
 
 def executor_control_key(instance: str) -> str:
@@ -233,7 +233,7 @@ def dispatcher_control_queue(instance: str) -> str:
 
 
 _DIRECT: Final = (CHANGES, DELAY)
-_TOPIC: Final = (COMMANDS, QUERIES, DUE, WORK, CONTROL, EVENTS, DEAD, PARKED)
+_TOPIC: Final = (COMMANDS, QUERIES, DUE, WORK, CONTROL, EVENTS, DEAD, UNDELIVERED, PARKED)
 
 SYSTEM: Final = (
     Topology(
@@ -253,6 +253,7 @@ SYSTEM: Final = (
             DISPATCHER,
             DEAD_LETTERS,
             DEAD_RECENT,
+            UNDELIVERED_REQUESTS,
             PARKED_DEAD_LETTERS,
             EVENTS_RECENT,
             ALERT,
@@ -278,6 +279,7 @@ SYSTEM: Final = (
             *(Binding(EVENTS, f"*.{verb}", ALERT.name) for verb in ALERT_EVENTS),
             Binding(DEAD, "#", DEAD_LETTERS.name),
             Binding(DEAD, "#", DEAD_RECENT.name),
+            Binding(UNDELIVERED, "#", UNDELIVERED_REQUESTS.name),
             Binding(PARKED, "#", PARKED_DEAD_LETTERS.name),
         ),
     )

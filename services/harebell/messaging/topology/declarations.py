@@ -22,10 +22,18 @@ class ExchangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A durable exchange of one of the four types."""
+    """A durable exchange of one of the four types.
+
+    `alternate` names the exchange that receives the messages without a binding.
+    """
 
     name: str
     kind: ExchangeKind
+    alternate: str | None = None
+
+    def arguments(self) -> dict[str, str]:
+        """Return the arguments of the declaration."""
+        return {} if self.alternate is None else {"alternate-exchange": self.alternate}
 
 
 @dataclass(frozen=True, slots=True)

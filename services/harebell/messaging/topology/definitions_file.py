@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from harebell.contract.amqp_names import APP_ID, COMMANDS, DELAY, QUERIES, WORK
+from harebell.contract.amqp_names import APP_ID, DELAY, WORK
 from harebell.contract.message import StrictMessage, invalid
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.contract.types import PoolName, Tenant
@@ -23,20 +23,18 @@ from harebell.messaging.topology.bus import (
     DLQ,
     EVENTS_RECENT,
     INTAKE,
-    OTHER_COMMANDS,
-    OTHER_QUERIES,
     OUTCOMES,
     PARKED_DEAD_LETTERS,
     QUERY,
     REPORTS,
     SYSTEM,
     TICKER,
+    UNDELIVERED_REQUESTS,
     delayed_topology,
     tenant_dlq_queue,
     tenant_intake_queue,
     tenant_query_queue,
-    with_query_queues,
-    with_tenant_queues,
+    tenant_topology,
     work_topology,
 )
 from harebell.messaging.topology.declarations import Exchange, ExchangeKind, Queue, Topology
@@ -68,7 +66,9 @@ MAX_RECENT_BYTES: Final = 64 * _MIB  # in one queue of copies for people
 MAX_TENANT_QUEUE_BYTES: Final = 256 * _MIB  # in one queue that a tenant declares
 MAX_TENANT_CONNECTIONS: Final = 100  # of one login of a tenant
 MAX_TENANT_CHANNELS: Final = 1_000  # of one login of a tenant
-MAX_TENANT_QUEUES: Final = 500  # for each tenant, in the limit of the virtual host
+MAX_TENANT_QUEUES: Final = (
+    500  # for each tenant that may declare them, in the limit of the virtual host
+)
 MAX_INSTANCE_QUEUES: Final = 1_000  # exclusive queues of instances, in the same limit
 
 _COMMANDS: Final = any_of(re.escape(INTAKE.name), re.escape(QUERY.name))
@@ -85,6 +85,7 @@ _INTERNAL_QUEUES: Final = (
     BREAKERS,
     DLQ,
     DEAD_LETTERS,
+    UNDELIVERED_REQUESTS,
     PARKED_DEAD_LETTERS,
 )
 _INTERNAL: Final = any_of(*(re.escape(each.name) for each in _INTERNAL_QUEUES))
@@ -133,22 +134,36 @@ class InstallationOptions(StrictMessage):
     tenants: tuple[UserTenant, ...] = ()  # with a RabbitMQ user each
     # The type of the due exchange of each exchange with delayed messages.
     delayed_exchanges: Mapping[DelayedExchange, ExchangeKind] = {}
-    query_tenants: tuple[UserTenant, ...] = ()  # of `tenants`, with query queues each
+    declaring: tuple[UserTenant, ...] = ()  # of `tenants`, which may declare their own queues
+    # The queues of each tenant for replies and events, with the patterns of the events.
+    tenant_queues: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
     operators: tuple[OperatorName, ...] = ()  # people with a RabbitMQ user each
     # Bytes in the intake queue of each tenant, by the tenant policies. Null: the greatest bound.
     queued_bytes: Mapping[str, int | None] = {}
     passwords: Mapping[str, SecretStr] = {}  # by user name; a user without a password cannot log in
 
     @property
+    def tenant_users(self) -> tuple[User, ...]:
+        return tuple(
+            tenant_user(each, declares=each in self.declaring)
+            for each in dict.fromkeys(self.tenants)
+        )
+
+    @property
     def users(self) -> tuple[User, ...]:
-        tenants = map(tenant_user, dict.fromkeys(self.tenants))
         operators = map(operator_user, dict.fromkeys(self.operators))
-        return (*service_users(), watchdog_user(), *human_users(), *operators, *tenants)
+        return (
+            *service_users(),
+            watchdog_user(),
+            *human_users(),
+            *operators,
+            *self.tenant_users,
+        )
 
     @model_validator(mode="after")
-    def _query_tenants_exist(self) -> Self:
-        if unknown := set(self.query_tenants) - set(self.tenants):
-            reason = f"The query queue is for the tenant {min(unknown)!r}, which has no user."
+    def _declaring_tenants_exist(self) -> Self:
+        if unknown := set(self.declaring) - set(self.tenants):
+            reason = f"The tenant {min(unknown)!r}, which may declare queues, has no user."
             raise invalid("unknown_tenant", reason)
         return self
 
@@ -165,8 +180,9 @@ def definitions_file(options: InstallationOptions, salt: SaltSource) -> dict[str
     The file contains the topology that services declare, so `HAREBELL_TOPOLOGY_MODE=check`
     accepts a broker that imported the file.
     """
-    topology = with_tenant_queues(SYSTEM, options.tenants)
-    topology = with_query_queues(topology, options.query_tenants)
+    topology = SYSTEM
+    for tenant in dict.fromkeys(options.tenants):
+        topology += tenant_topology(tenant, options.tenant_queues.get(tenant))
     for pool in dict.fromkeys(options.pools):
         if pool != DEFAULT_POOL:
             topology += work_topology(pool)
@@ -229,19 +245,6 @@ def _policies(options: InstallationOptions) -> Iterator[dict[str, Any]]:
                 apply_to="queues",
                 priority=1,  # before the policy of all intake queues of tenants
             )
-    alternates = [
-        ("harebell-other-commands", COMMANDS, OTHER_COMMANDS, options.tenants),
-        ("harebell-other-queries", QUERIES, OTHER_QUERIES, options.query_tenants),
-    ]
-    for name, exchange, alternate, owners in alternates:
-        if owners:
-            yield _policy(
-                options.vhost,
-                name,
-                any_of(re.escape(exchange)),
-                definition={"alternate-exchange": alternate},
-                apply_to="exchanges",
-            )
     for tenant in dict.fromkeys(options.tenants):
         own_queues = any_of(starting_with(f"{tenant}."))
         bounds.append((f"harebell-tenant-{tenant}", own_queues, _max_bytes(MAX_TENANT_QUEUE_BYTES)))
@@ -255,10 +258,10 @@ def _max_bytes(size: int) -> dict[str, int]:
 
 def _limits(topology: Topology, options: InstallationOptions) -> list[dict[str, Any]]:
     """Return the limit of queues in the virtual host, because RabbitMQ has none for a user."""
-    tenants = len(set(options.tenants))
-    if not tenants:
+    if not options.tenants:
         return []
-    max_queues = len(topology.queues) + MAX_INSTANCE_QUEUES + tenants * MAX_TENANT_QUEUES
+    declaring = len(set(options.declaring))
+    max_queues = len(topology.queues) + MAX_INSTANCE_QUEUES + declaring * MAX_TENANT_QUEUES
     return [
         {
             "component": "vhost-limits",
@@ -317,7 +320,7 @@ def _exchange(exchange: Exchange, vhost: str) -> dict[str, Any]:
         "durable": True,
         "auto_delete": False,
         "internal": False,
-        "arguments": {},
+        "arguments": exchange.arguments(),
     }
 
 

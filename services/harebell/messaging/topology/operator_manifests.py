@@ -195,6 +195,8 @@ def _exchanges(
             "durable": each["durable"],
             "autoDelete": each["auto_delete"],
         }
+        if each["arguments"]:
+            spec["arguments"] = each["arguments"]
         yield _object("Exchange", _in_vhost(options, each["name"]), spec, options=options)
 
 

@@ -21,6 +21,7 @@ from harebell.messaging.topology.bus import (
     QUERY,
     REPORTS,
     TICKER,
+    UNDELIVERED_REQUESTS,
     dispatcher_control_queue,
     executor_control_queue,
     intake_control_queue,
@@ -142,7 +143,13 @@ def service_users() -> tuple[User, ...]:
         ),
         _service(
             "dlq_inspector",
-            consumes=(DEAD_LETTERS.name, DLQ.name, ALERT.name, PARKED_DEAD_LETTERS.name),
+            consumes=(
+                DEAD_LETTERS.name,
+                UNDELIVERED_REQUESTS.name,
+                DLQ.name,
+                ALERT.name,
+                PARKED_DEAD_LETTERS.name,
+            ),
             publishes=(
                 *ticket_exchanges,
                 amqp_names.COMMANDS,  # commands that a person replays
@@ -182,26 +189,23 @@ def _operator(login: str) -> User:
     )
 
 
-def tenant_user(tenant: str) -> User:
+def tenant_user(tenant: str, *, declares: bool = False) -> User:
     """Return the user for the services of a tenant.
 
-    The user may publish commands and queries of the tenant, read events of the tenant and declare
-    queues whose names begin with the tenant.
+    The user may publish to the exchange of the tenant and consume its queues `<tenant>.*`, which
+    the definitions create. With `declares`, the user may also declare exchanges and queues
+    `<tenant>.*`, and bind them to the events of the tenant.
     """
-    tenant_names = starting_with(f"{tenant}.")
-    request_exchanges = (amqp_names.COMMANDS, amqp_names.QUERIES)
+    own_exchange = re.escape(amqp_names.tenant_exchange(tenant))
+    own_names = starting_with(f"{tenant}.")
+    if not declares:
+        return User(tenant, write=any_of(own_exchange), read=any_of(own_names))
     return User(
         tenant,
-        configure=any_of(tenant_names),
-        write=any_of(*map(re.escape, request_exchanges), tenant_names),
-        read=any_of(re.escape(amqp_names.EVENTS), tenant_names),
-        topics=(
-            *(
-                TopicPermission(exchange, write=f"^{tenant_names}", read=NOTHING)
-                for exchange in request_exchanges
-            ),
-            TopicPermission(amqp_names.EVENTS, write=NOTHING, read=f"^{tenant_names}"),
-        ),
+        configure=any_of(own_names),
+        write=any_of(own_exchange, own_names),
+        read=any_of(re.escape(amqp_names.EVENTS), own_names),
+        topics=(TopicPermission(amqp_names.EVENTS, write=NOTHING, read=f"^{own_names}"),),
     )
 
 
