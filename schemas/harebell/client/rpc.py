@@ -1,8 +1,9 @@
 """Requests and their responses over AMQP, with direct reply-to on the publishing channel.
 
 A request has an unknown outcome if the broker does not confirm it, or if the connection is lost
-before the response arrives. `RpcChannel` repeats such a request with the same message id until its
-timeout. Harebell applies the repeated command once and returns the recorded response.
+before the response arrives. The response itself can be lost when a service is killed.
+`RpcChannel` repeats such a request with the same message id until its timeout, the last one after
+growing pauses. Harebell applies the repeated command once and returns the recorded response.
 """
 
 import asyncio
@@ -22,7 +23,8 @@ from harebell.contract.amqp_names import APP_ID, DIRECT_REPLY, JSON, message_key
 from harebell.contract.errors import BrokerUnavailable, ResponseTimeout
 
 MAX_UNCONFIRMED_REQUESTS: Final = 500  # further requests wait for a confirm
-RETRY_PAUSE: Final = 0.2  # seconds before a repeat
+RETRY_PAUSE: Final = 0.2  # seconds before a repeat after an error
+REPEAT_PAUSE: Final = 4.0  # seconds without a response before the first repeat, then twice as many
 TOKEN_BYTES: Final = 8  # random bytes that separate the message ids of connections
 
 
@@ -100,15 +102,18 @@ class RpcChannel:
         )
 
     async def _send_until_answered(self, request: _Request) -> bytes:
+        pause = REPEAT_PAUSE
         while not request.response.done():
             try:
-                await self._send_and_wait(request)
+                await self._send_and_wait(request, pause)
+                pause *= 2
             except BrokerUnavailable as error:
                 request.failure = error
                 await asyncio.sleep(RETRY_PAUSE)
         return request.response.result()
 
-    async def _send_and_wait(self, request: _Request) -> None:
+    async def _send_and_wait(self, request: _Request, seconds: float) -> None:
+        """Send the request and wait for its response. Raise `BrokerUnavailable`."""
         async with self._unconfirmed:
             closed = await self._consume_replies()
             await self._connection.publish(
@@ -116,8 +121,8 @@ class RpcChannel:
             )
         request.failure = None
         ends: set[asyncio.Future[Any]] = {request.response, closed}
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if not request.response.done():
+        await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if closed.done() and not request.response.done():
             raise BrokerUnavailable("The connection was lost before the response arrived.")
 
     async def _consume_replies(self) -> asyncio.Future[None]:

@@ -17,6 +17,7 @@ from harebell.client import (
     ErrorResponse,
     ResponseTimeout,
     ScheduleResponse,
+    rpc,
 )
 
 if TYPE_CHECKING:
@@ -152,6 +153,20 @@ async def test_request_without_a_response_raises_response_timeout(
             await client.cancel(id=ID)
 
     assert len(intake.received) == 1
+
+
+async def test_request_whose_response_is_lost_is_repeated_with_its_message_id(
+    client: Client, intake: "FakeIntake", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service may be killed after it has acknowledged the request and before its reply."""
+    monkeypatch.setattr(rpc, "REPEAT_PAUSE", 0.3)
+    intake.respond = lambda _: STORED if len(intake.received) > 2 else None
+
+    response = await client.put(SCHEDULE)
+
+    assert response.status == "created"
+    assert len({each.message_id for each in intake.received}) == 1
+    assert len(intake.received) == 3
 
 
 async def test_list_is_read_page_by_page(client: Client, intake: "FakeIntake") -> None:
