@@ -32,9 +32,11 @@ from harebell.runtime.clock import monotonic
 DEFAULT_EXCHANGE: Final = ""
 MAX_REPLY_BYTES: Final = 12 * 1024 * 1024  # RabbitMQ 4 accepts messages of up to 16 MiB
 REPLY_TOO_LARGE: Final = "reply_too_large"
+MAX_ID_BYTES: Final = 255  # of a property in AMQP
 
 MAX_WAITING: Final = 2_000  # replies of one receiver
 MAX_WAITING_BYTES: Final = 16 * 1024 * 1024  # of one receiver
+MAX_ALL_BYTES: Final = 256 * 1024 * 1024  # of all receivers together
 MAX_RECEIVERS: Final = 200  # with a connection each
 MAX_WAIT: Final = 10.0  # seconds, after which most clients no longer wait for a reply
 MAX_IDLE: Final = 60.0  # seconds, after which the connection of a receiver is closed
@@ -50,8 +52,11 @@ def reply(
 ) -> OutgoingMessage:
     """Return the message that carries the response in `body` to the queue `reply_to`.
 
-    The broker would refuse a response that is too large, so an error replaces it.
+    The broker would refuse a response that is too large, so an error replaces it. It would also
+    refuse a message id that is too long, so the correlation id, which it has accepted, replaces it.
     """
+    if len(message_id.encode()) > MAX_ID_BYTES:
+        message_id = correlation_id or ""
     if len(body) > MAX_REPLY_BYTES:
         reason = f"The response has {len(body)} bytes, but must have at most {MAX_REPLY_BYTES}."
         body = encode(error_response(Rejected(reason, code=REPLY_TOO_LARGE)))
@@ -90,8 +95,12 @@ class Replies:
         lane = self._lanes.get(receiver) or self._add_lane(receiver)
         if lane is None:
             _drop("receivers", receiver)
-        elif not lane.add(outgoing):
+        elif not self._has_room(outgoing) or not lane.add(outgoing):
             _drop("full", receiver)
+
+    def _has_room(self, outgoing: OutgoingMessage) -> bool:
+        waiting = sum(each.waiting_bytes for each in self._lanes.values())
+        return waiting + len(outgoing.body) <= MAX_ALL_BYTES
 
     async def close(self, *, within: float) -> None:
         """Wait `within` seconds for the replies that wait, and then close the connections."""
@@ -141,10 +150,10 @@ class _Lane:
     open_connection: OpenReplyConnection
     on_idle: Callable[[], object]  # called when the lane ends because no reply came
     used_at: float = field(default_factory=monotonic)
+    waiting_bytes: int = 0
     sent: asyncio.Event = field(default_factory=asyncio.Event)  # set while no reply waits
     task: asyncio.Task[None] = field(init=False)
     _waiting: deque[_Waiting] = field(default_factory=deque)
-    _bytes: int = 0
     _added: asyncio.Event = field(default_factory=asyncio.Event)
     _connection: AbstractConnection | None = None
     _channel: AbstractChannel | None = None
@@ -156,10 +165,10 @@ class _Lane:
     def add(self, outgoing: OutgoingMessage) -> bool:
         """Return whether the bounds of the lane permit the reply."""
         size = len(outgoing.body)
-        if len(self._waiting) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
+        if len(self._waiting) >= MAX_WAITING or self.waiting_bytes + size > MAX_WAITING_BYTES:
             return False
         self._waiting.append(_Waiting(outgoing, monotonic() + MAX_WAIT))
-        self._bytes += size
+        self.waiting_bytes += size
         self.sent.clear()
         self._added.set()
         return True
@@ -174,7 +183,7 @@ class _Lane:
                 elif not await self._send(waiting.outgoing):
                     continue
                 self._waiting.popleft()
-                self._bytes -= len(waiting.outgoing.body)
+                self.waiting_bytes -= len(waiting.outgoing.body)
             self.on_idle()
         finally:
             await self._disconnect()

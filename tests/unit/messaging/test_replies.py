@@ -148,6 +148,33 @@ async def test_idle_connection_closes_and_the_next_reply_opens_another(
     assert len(broker.sent) == 2
 
 
+async def test_replies_of_all_receivers_together_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replies, "MAX_ALL_BYTES", 3 * len(SMALL.body))
+    broker = Broker()
+    broker.is_away = True
+    sender = Replies(broker.open)
+    before = dropped("full")
+
+    for receiver in ("acme", "umbrella", "initech", "stark"):
+        sender.send(receiver, SMALL)
+
+    assert dropped("full") == before + 1
+    await sender.close(within=0)
+
+
+@pytest.mark.parametrize("length", [0, 246, 247, 251, 255])
+def test_reply_to_the_longest_correlation_id_has_valid_properties(length: int) -> None:
+    correlation_id = "c" * length
+
+    outgoing = reply("acme.answers", correlation_id, b"{}", message_id=f"{correlation_id}/response")
+
+    assert outgoing.correlation_id == correlation_id
+    assert len(outgoing.message_id) <= 255
+    assert outgoing.to_aio_pika().properties.marshal()
+
+
 def test_response_that_the_broker_would_refuse_becomes_an_error() -> None:
     fitting = reply("acme.answers", "c", b"x" * MAX_REPLY_BYTES, message_id="m")
     too_large = reply("acme.answers", "c", b"x" * (MAX_REPLY_BYTES + 1), message_id="m")
