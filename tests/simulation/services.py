@@ -105,6 +105,7 @@ class Resources:
         publisher = Publisher(cast("Any", self.connection), keeper.on_unroutable)
         return SimulatedContext(
             role=role,
+            login="guest",
             settings=EXECUTOR_SETTINGS if role == "executor" else TICKER_SETTINGS,
             stop=self.stop,
             health=Health(),

@@ -48,6 +48,7 @@ class ServiceContext:
     """The collaborators that every service needs."""
 
     role: str
+    login: str  # of this service at the broker
     settings: ServiceSettings
     stop: asyncio.Event
     health: Health
@@ -63,8 +64,7 @@ class ServiceContext:
 
     def is_from_service(self, message: SentMessage) -> bool:
         """Return whether a service has published the message, as far as the mode can tell."""
-        login = service_login(self.settings, self.role)
-        return is_service(message.user_id, self.settings.identity_mode, login)
+        return is_service(message.user_id, self.settings.identity_mode, self.login)
 
     @property
     def tenants_with_queues(self) -> frozenset[str]:
@@ -177,12 +177,12 @@ async def open_service(
     ):
         clock = Clock(lambda: database_time(pool))
         topology_keeper = TopologyKeeper(topology, declares=settings.topology_mode == "declare")
-        publisher = Publisher(
-            connection, topology_keeper.on_unroutable, login=service_login(settings, role)
-        )
+        login = service_login(settings, role)
+        publisher = Publisher(connection, topology_keeper.on_unroutable, login=login)
         replies = Replies(partial(_connect_for_replies, settings, role))
         context = ServiceContext(
             role=role,
+            login=login,
             settings=settings,
             stop=stop,
             health=health,

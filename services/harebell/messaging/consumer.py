@@ -168,7 +168,6 @@ class OptionalQueues:
 
     names: Callable[[], Collection[str]]
     prefetch: int  # of each queue
-    on_change: Callable[[int], None] = lambda _: None  # receives the number of consumed queues
 
 
 @dataclass(slots=True)
@@ -211,11 +210,6 @@ class Consumer:
         self._delivered = 0
         self._consumed: dict[str, str] = {}  # queue names by consumer tag, of the session
         self.is_consuming = False
-
-    @property
-    def consumed_queues(self) -> frozenset[str]:
-        """The queues of the present session, which are none without a session."""
-        return frozenset(self._consumed.values() if self.is_consuming else ())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Consume until `stop` is set and the handlers of the delivered messages have finished."""
@@ -325,7 +319,6 @@ class Consumer:
                             channel, name, prefetch=optional.prefetch, worker=worker
                         )
                     consumed.add(name)
-                    optional.on_change(len(consumed))
                     log.info("optional queue consumed", queue=name)
                     continue
                 probe.at = monotonic() + probe.interval
