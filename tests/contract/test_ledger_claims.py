@@ -27,8 +27,9 @@ from tests.contract.ledger_rows import (
 from harebell.contract.ids import RunKey
 from harebell.domain.fencing_token import fencing_token
 from harebell.domain.run_states import RunState
-from harebell.storage.runs import claims, completion, staging
+from harebell.storage.runs import claims, completion, key_arrays, staging
 from harebell.storage.runs.claims import Claim, ClaimKey, ClaimRejection
+from harebell.ticker.store import schedules
 
 STAGED = Row(RunState.STAGED)
 OWN_NAME, OTHER_NAME = "executor-2", "executor-3"
@@ -141,8 +142,8 @@ async def test_explain_rejection_returns_stale_when_another_executor_has_claimed
         (
             RunState.STAGED,
             SEQ,
-            ClaimRejection.NOT_VISIBLE_YET,
-        ),  # a commit after the claim statement
+            ClaimRejection.NOT_CLAIMED_YET,
+        ),  # locked, or a commit after the claim statement
     ],
 )
 async def test_explain_rejection_returns_whether_a_later_claim_may_succeed(
@@ -154,6 +155,21 @@ async def test_explain_rejection_returns_whether_a_later_claim_may_succeed(
     found = await claims.explain_rejection(ledger, [claim_key(row.key, seq=seq)], OWN_NAME)
 
     assert [*found.values()] == [reason]
+
+
+async def test_claim_skips_a_locked_row_and_does_not_wait(ledger: asyncpg.Pool) -> None:
+    locked, free = run_keys(2)
+    await insert_rows_as(ledger, dict.fromkeys([locked, free], STAGED))
+    keys = [claim_key(locked), claim_key(free)]
+
+    async with ledger.acquire() as command, command.transaction():
+        await command.fetch(schedules.STATEMENTS.lock_runs, *key_arrays([locked]))
+        claimed = await claims.claim(ledger, keys, OWN_NAME)
+        rejections = await claims.explain_rejection(ledger, keys[:1], OWN_NAME)
+
+    assert set(claimed) == {free}
+    assert [*rejections.values()] == [ClaimRejection.NOT_CLAIMED_YET]
+    assert set(await claims.claim(ledger, keys[:1], OWN_NAME)) == {locked}
 
 
 @pytest.mark.requirement("S81")
@@ -184,7 +200,7 @@ async def test_ticket_of_an_unrecorded_retry_claims_nothing_before_the_recorded_
     orphan = claim_key(row.key, seq=SEQ + 1, due_at=NOW)
     assert await claims.claim(ledger, [orphan], OWN_NAME) == {}
     assert [*(await claims.explain_rejection(ledger, [orphan], OWN_NAME)).values()] == [
-        ClaimRejection.NOT_VISIBLE_YET
+        ClaimRejection.NOT_CLAIMED_YET
     ]
     recorded = replace(orphan, due_at=later)
     assert set(await claims.claim(ledger, [recorded], OWN_NAME)) == {row.key}

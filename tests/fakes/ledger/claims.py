@@ -72,7 +72,7 @@ def claim(
         current = None if run is None else (run.seq, run.version, run.override)
         if run is None or current != (seq, version, override) or run.has_expired(tx.now):
             continue
-        if run.next_due > max(due_at + RESOLUTION, tx.now):
+        if run.next_due > max(due_at + RESOLUTION, tx.now) or not tx.try_lock(RUNS, key):
             continue
         claimed = move(
             tx,

@@ -141,6 +141,19 @@ def next_time(tx: Transaction, after: datetime) -> list[Record]:
     return [{"min": min(times, default=None)}]
 
 
+@answers(STATEMENTS.find_foreign)
+def find_foreign(
+    tx: Transaction, schedules: Sequence[UUID], tenants: Sequence[str]
+) -> Iterator[Record]:
+    owners = {
+        version["schedule_id"]: orjson.loads(version["run_spec"])["tenant"]
+        for version in tx.rows(VERSIONS)
+    }
+    for schedule, tenant in zip(schedules, tenants, strict=True):
+        if owners.get(schedule, tenant) != tenant:
+            yield {"id": schedule}
+
+
 @answers(STATEMENTS.find_awaiting)
 def find_awaiting(tx: Transaction, limit: int) -> list[Record]:
     awaiting = [

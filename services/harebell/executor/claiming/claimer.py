@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import asyncpg
 import orjson
@@ -28,6 +28,7 @@ GATHER_TIME: Final = 0.025  # seconds in which more work batches may join a stat
 # Before the due time of the first ticket. A claimer that gathers this early makes no run late.
 MIN_TIME_TO_GATHER: Final = timedelta(milliseconds=60)
 VISIBILITY_TIMEOUT: Final = 2.0  # seconds until the row of a ticket must be visible
+LOCK_TIMEOUT: Final = 10.0  # seconds until a locked row must be free; recovery finds it otherwise
 # Seconds before the next claim of an invisible row, which is usually visible a moment later.
 MIN_VISIBILITY_WAIT: Final = 0.004
 MAX_VISIBILITY_WAIT: Final = 0.05  # seconds; the wait doubles until this bound
@@ -38,7 +39,16 @@ TicketsByKey: TypeAlias = Mapping[claims.ClaimKey, Ticket]
 ClaimResult: TypeAlias = tuple[dict[RunKey, claims.Claim], frozenset[claims.ClaimKey]]
 RejectionsByKey: TypeAlias = dict[claims.ClaimKey, claims.ClaimRejection | claims.Claim]
 
+_NOT_YET: Final = (claims.ClaimRejection.NOT_VISIBLE_YET, claims.ClaimRejection.NOT_CLAIMED_YET)
+
 log = structlog.get_logger()
+
+
+class Remaining(NamedTuple):
+    """The tickets of rejected claims of which a later one may succeed."""
+
+    tickets: list[Ticket]
+    has_locked: bool = False  # whether the row of one of them exists
 
 
 class ClaimStrategy(Protocol):
@@ -159,7 +169,7 @@ class Claimer:
 
     async def _claim_portions(self, portions: Sequence[Portion]) -> None:
         try:
-            invisible = await self._claim_tickets(
+            remaining = await self._claim_tickets(
                 [ticket for _, tickets in portions for ticket in tickets]
             )
         except Exception as error:  # noqa: BLE001  # the consumer handles the error
@@ -167,17 +177,17 @@ class Claimer:
                 request.fail(error)
             self._waiting.discard_ended()
         else:
-            self._conclude(portions, invisible)
+            self._conclude(portions, remaining.tickets)
 
-    async def _claim_tickets(self, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """Claim the rows of the tickets and return the tickets whose rows are not visible yet.
+    async def _claim_tickets(self, tickets: Sequence[Ticket]) -> Remaining:
+        """Claim the rows of the tickets and return those whose rows are invisible or locked.
 
         Raise `DatabaseUnavailable`. The claims are then in doubt, and a later claim of the same
         tickets recovers the successful ones.
         """
         by_key = self._unclaimed(tickets)
         if not by_key:
-            return []
+            return Remaining([])
         await failpoint.reach("executor.before_claim")
         sent_at = monotonic()
         try:
@@ -204,11 +214,10 @@ class Claimer:
         metrics.STALE_TICKETS.inc(
             sum(found is claims.ClaimRejection.STALE for found in rejections.values())
         )
-        return [
-            by_key[key]
-            for key, found in rejections.items()
-            if found is claims.ClaimRejection.NOT_VISIBLE_YET
-        ]
+        return Remaining(
+            [by_key[key] for key, found in rejections.items() if found in _NOT_YET],
+            claims.ClaimRejection.NOT_CLAIMED_YET in rejections.values(),
+        )
 
     def _unclaimed(self, tickets: Iterable[Ticket]) -> dict[claims.ClaimKey, Ticket]:
         """Return the tickets of runs that this executor has not claimed, by claim key.
@@ -249,35 +258,39 @@ class Claimer:
                 return claimed, {}
             return claimed, await claims.explain_rejection(self.pool, rejected, self.holder)
 
-    def _conclude(self, portions: Sequence[Portion], invisible: Sequence[Ticket]) -> None:
-        """Finish the tickets. Claim those with an invisible row again in a task of their own.
+    def _conclude(self, portions: Sequence[Portion], remaining: Sequence[Ticket]) -> None:
+        """Finish the tickets. Claim the remaining ones again in a task of their own.
 
         The other tickets therefore do not wait for such tickets.
         """
-        identities = {(ticket.run_key, ticket.seq) for ticket in invisible}
+        identities = {(ticket.run_key, ticket.seq) for ticket in remaining}
         for request, tickets in portions:
             if not identities:  # the usual case, without a hash of each ticket
                 request.finish(len(tickets))
                 continue
-            remaining = [t for t in tickets if (t.run_key, t.seq) in identities]
-            request.finish(len(tickets) - len(remaining))
-            if remaining:
-                task = asyncio.create_task(self._retry_until_visible(request, remaining))
+            unclaimed = [t for t in tickets if (t.run_key, t.seq) in identities]
+            request.finish(len(tickets) - len(unclaimed))
+            if unclaimed:
+                task = asyncio.create_task(self._retry_until_claimed(request, unclaimed))
                 self._retries.add(task)
                 task.add_done_callback(self._retries.discard)
 
-    async def _retry_until_visible(self, request: ClaimRequest, tickets: list[Ticket]) -> None:
-        """Claim tickets until their rows are visible, for at most VISIBILITY_TIMEOUT.
+    async def _retry_until_claimed(self, request: ClaimRequest, tickets: list[Ticket]) -> None:
+        """Claim tickets until their rows are visible and free, for a bounded time.
 
-        A ticket leaves before the commit of its row and may arrive before that commit.
+        A ticket leaves before the commit of its row and may arrive before that commit. Another
+        transaction, such as a command to the run, may have locked the row.
         """
-        deadline, count = monotonic() + VISIBILITY_TIMEOUT, len(tickets)
+        began, count = monotonic(), len(tickets)
+        deadline = began + VISIBILITY_TIMEOUT
         wait = MIN_VISIBILITY_WAIT
         try:
             while tickets and monotonic() < deadline:
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, MAX_VISIBILITY_WAIT)
-                tickets = await self._claim_tickets(tickets)
+                tickets, has_locked = await self._claim_tickets(tickets)
+                if has_locked:
+                    deadline = min(monotonic() + VISIBILITY_TIMEOUT, began + LOCK_TIMEOUT)
         except Exception as error:  # noqa: BLE001  # the consumer handles the error
             request.fail(error)
             self._waiting.discard_ended()

@@ -64,23 +64,30 @@ _RENEW_WITH_PROGRESS: Final = (
 STATEMENTS: Final = ClaimStatements(
     # A ticket of a failed transaction can have the `seq` of the row and an earlier time. Times of
     # tickets have milliseconds. A due row accepts any ticket with its `seq`.
+    # The rows of a batch belong to several tenants, and none waits for a locked row of another.
     claim="""
+WITH claimable AS (
+    SELECT t.k, t.lease, r.scheduled_for, r.schedule_id
+    FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::int[], $5::text[], $6::float8[],
+                $8::timestamptz[])
+         WITH ORDINALITY AS t(scheduled_for, schedule_id, seq, version, override, lease, due_at, k)
+    JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+    WHERE CASE WHEN r.state IN ('staged', 'retrying') AND r.seq = t.seq AND r.version = t.version
+                AND r.override::text IS NOT DISTINCT FROM t.override
+                AND (r.expires_at IS NULL OR r.expires_at > now())
+                AND coalesce(r.next_attempt_at, r.due_at)
+                    <= greatest(t.due_at + interval '1 millisecond', now())
+               THEN true ELSE false END
+    FOR NO KEY UPDATE OF r SKIP LOCKED
+)
 UPDATE runs r SET state = 'running', seq = r.seq + 1, attempt = r.attempt + 1,
                   lease_holder = $7, epoch = (SELECT harebell_epoch()),
-                  lease_until = now() + make_interval(secs => t.lease),
-                  lease_seconds = t.lease, started_at = NULL, next_attempt_at = NULL,
+                  lease_until = now() + make_interval(secs => claimable.lease),
+                  lease_seconds = claimable.lease, started_at = NULL, next_attempt_at = NULL,
                   reason = NULL, stop_requested_at = NULL
-FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::int[], $5::text[], $6::float8[],
-            $8::timestamptz[])
-     WITH ORDINALITY AS t(scheduled_for, schedule_id, seq, version, override, lease, due_at, k)
-WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state IN ('staged', 'retrying') AND r.seq = t.seq AND r.version = t.version
-            AND r.override::text IS NOT DISTINCT FROM t.override
-            AND (r.expires_at IS NULL OR r.expires_at > now())
-            AND coalesce(r.next_attempt_at, r.due_at)
-                <= greatest(t.due_at + interval '1 millisecond', now())
-           THEN true ELSE false END
-RETURNING t.k, harebell_token(r.epoch, r.seq) AS token, r.attempt, r.failed_probes,
+FROM claimable
+WHERE r.scheduled_for = claimable.scheduled_for AND r.schedule_id = claimable.schedule_id
+RETURNING claimable.k, harebell_token(r.epoch, r.seq) AS token, r.attempt, r.failed_probes,
           r.progress -> 'checkpoint' AS checkpoint
 """,
     find="""
@@ -168,7 +175,7 @@ async def claim(
 ) -> dict[RunKey, Claim]:
     """Return the claims that succeeded, by run key.
 
-    Omit a run that is cancelled, expired or newer than its ticket.
+    Omit a run that is cancelled, expired or newer than its ticket, and a locked row.
     """
     ordered = in_key_order(keys)
     rows = await connection.fetch(
@@ -189,6 +196,7 @@ class ClaimRejection(Enum):
     """The reason of a claim that did not succeed."""
 
     NOT_VISIBLE_YET = auto()  # the transaction that published the ticket may still commit
+    NOT_CLAIMED_YET = auto()  # a later claim may succeed, because the row was locked or too new
     STALE = auto()  # no later claim with this ticket can succeed
 
 
@@ -212,13 +220,10 @@ def _explain(rejected: ClaimKey, row: asyncpg.Record | None, holder: str) -> Cla
         return _claim(rejected.key, row)
     if row["seq"] != rejected.seq:
         return ClaimRejection.STALE
-    # A claimable row was committed after the claim statement read the table.
     is_waiting = row["state"] in (RunState.STAGED, RunState.RETRYING) and not row["is_expired"]
-    return (
-        ClaimRejection.NOT_VISIBLE_YET
-        if is_running or (is_waiting and row["version"] == rejected.version)
-        else ClaimRejection.STALE
-    )
+    if is_waiting and row["version"] == rejected.version:
+        return ClaimRejection.NOT_CLAIMED_YET
+    return ClaimRejection.NOT_VISIBLE_YET if is_running else ClaimRejection.STALE
 
 
 def _claim(key: RunKey, row: asyncpg.Record) -> Claim:

@@ -9,6 +9,7 @@ from harebell.contract.command_base import CommandBase
 from harebell.contract.commands import (
     RunCancel,
     RunResolve,
+    ScheduleCommand,
     SchedulePut,
     ScheduleSkip,
     ScheduleTrigger,
@@ -40,6 +41,18 @@ class CommandContext(NamedTuple):
     applied_at: datetime | None = None  # None: at once
     trace: Mapping[str, str] | None = None  # the JSON of a `TraceOrigin`
     is_redelivered: bool = False  # a delayed message that intake may have accepted before
+
+    @property
+    def named_schedule(self) -> UUID | None:
+        """Return the schedule that the command names by an id, which may be of another tenant.
+
+        The id of a key is derived from the tenant.
+        """
+        match self.command:
+            case RunCancel() | RunResolve() | ScheduleCommand(id=UUID()):
+                return self.schedule_id
+            case _:
+                return None
 
     @property
     def named_runs(self) -> list[RunKey]:

@@ -1,6 +1,6 @@
 """The SQL of schedules: loading them with their locked runs, and writing their states."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -30,6 +30,7 @@ class ScheduleStatements:
     find_counted: str
     find_unstaged_by_pause: str
     find_schedules: str
+    find_foreign: str
     find_awaiting: str
     save_states: str
     mark_next_errored: str
@@ -114,6 +115,11 @@ WHERE s.tenant = $1 AND ($2::text IS NULL OR s.tags @> ARRAY[$2])
     + """)
 ORDER BY s.id LIMIT $6
 """,
+    # A lock of a foreign row would delay its tenant until the end of the transaction.
+    find_foreign="""
+SELECT s.id FROM unnest($1::uuid[], $2::text[]) AS t(id, tenant)
+JOIN schedules s ON s.id = t.id WHERE s.tenant <> t.tenant
+""",
     find_awaiting="""
 SELECT schedule_id FROM schedule_state WHERE awaited_run IS NOT NULL AND state = 'active'
 ORDER BY schedule_id LIMIT $1
@@ -172,6 +178,17 @@ async def find_schedules(
     )
     await connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
     return [row["id"] for row in rows]
+
+
+async def find_foreign(
+    connection: asyncpg.Connection, named: Collection[tuple[str, UUID]]
+) -> set[UUID]:
+    """Return the schedules that belong to another tenant than the one that named them."""
+    if not named:
+        return set()
+    tenants, ids = map(list, zip(*named, strict=True))
+    rows = await connection.fetch(STATEMENTS.find_foreign, ids, tenants)
+    return {row["id"] for row in rows}
 
 
 async def load_unit_of_work(
