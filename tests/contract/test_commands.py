@@ -150,6 +150,7 @@ BAD_PUTS = [
     (put_http("http://1.2.3.4.5/"), "invalid_url", URL, "IPv4"),
     (put_body({"headers": {"Host": "x"}}), "reserved_header", "target.http.headers", "Host"),
     (put_body({"text": "x", "json": 1}), "invalid_payload", "target.http", "at most one"),
+    (put_body({"base64": "ä"}), "invalid_base64", "target.http.base64", "base64"),
     (put_body({"base64": "?"}), "invalid_base64", "target.http.base64", "base64"),
     (put_body({"text": "x" * 65_537}), "too_large", "target.http", "65536"),
     (put_body({"json": nested(33)}), "too_deep", "target.http.json", "32 levels"),

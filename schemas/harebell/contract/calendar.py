@@ -3,7 +3,7 @@
 from datetime import date
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from harebell.contract.command_base import CommandBase
 from harebell.contract.message import (
@@ -18,6 +18,7 @@ from harebell.contract.policy import OnExcluded
 from harebell.contract.types import TIME_OF_DAY, Count, ShortText
 
 MAX_CALENDARS: Final = 100  # of one tenant
+MAX_DAYS_LENGTH: Final = len("2026-12-24/2026-12-31")
 MAX_CALENDAR_DAYS: Final = 500  # days and ranges of one calendar
 MAX_CALENDAR_HOURS: Final = 20  # weekly hours of one calendar
 MAX_SCHEDULE_CALENDARS: Final = 4  # that one schedule excludes, and that it includes
@@ -30,7 +31,7 @@ def parse_days(text: str) -> tuple[date, date]:
     """Return the first and the last day of a day or of a range. Raise `ValueError`."""
     first, separator, last = text.partition("/")
     days = date.fromisoformat(first), date.fromisoformat(last if separator else first)
-    if days[1] < days[0] or len(text) not in (10, 21):
+    if days[1] < days[0] or len(text) not in (10, MAX_DAYS_LENGTH):
         raise ValueError(text)
     return days
 
@@ -61,7 +62,11 @@ CalendarName: TypeAlias = Annotated[
         "have 1 to 63 lower-case letters, digits, dots, _ and -, and begin with a letter or digit",
     ),
 ]
-CalendarDays: TypeAlias = Annotated[str, AfterValidator(_check_days)]
+CalendarDays: TypeAlias = Annotated[
+    str,
+    AfterValidator(_check_days),
+    WithJsonSchema({"type": "string", "maxLength": MAX_DAYS_LENGTH}),
+]
 Weekday: TypeAlias = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 ClockTime: TypeAlias = Annotated[str, TIME_OF_DAY]
 

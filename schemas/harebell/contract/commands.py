@@ -25,6 +25,7 @@ from harebell.contract.types import (
     PoolName,
     ShortText,
     Text,
+    check_filter,
     exactly_one_of,
 )
 from harebell.contract.when import When
@@ -34,6 +35,7 @@ MAX_BODY: Final = 1024 * 1024  # bytes of one message
 MAX_ITEM: Final = 96 * 1024  # bytes of one item, as sent
 MAX_DEAD_LETTER_IDS: Final = 500  # of one command
 MAX_REPLAY_JOB_SIZE: Final = 100_000  # dead letters of one replay job, the oldest first
+MIN_REPLAY_RATE: Final = 0.001  # replays per second
 MAX_REPLAY_RATE: Final = 1_000.0  # replays per second
 MAX_BACKFILL: Final = 1000  # runs of one command
 MAX_BULK_SCHEDULES: Final = 10_000  # schedules of one command
@@ -83,13 +85,7 @@ class ScheduleFilter(StrictMessage):
     name: ShortText | None = None
     state: ShortText | None = None
 
-    @model_validator(mode="after")
-    def _check_fields(self) -> "ScheduleFilter":
-        if not self.model_fields_set:
-            names = ", ".join(type(self).model_fields)
-            reason = f"The filter must have at least one of {names}."
-            raise invalid("invalid_filter", reason)
-        return self
+    _check_fields = model_validator(mode="after")(check_filter)
 
 
 class BulkCommand(ScheduleCommand):
@@ -280,15 +276,15 @@ class ReplayJobStart(CommandBase):
     """Replay the dead letters that are open now, gradually.
 
     `canary` is the number of dead letters that must all succeed first. `rate` is the maximum number
-    of replays per second. `abort_on_failure_ratio` is the ratio of failed runs, from 0 to 1, that
-    aborts the job.
+    of replays per second, from 0.001 to 1,000. `abort_on_failure_ratio` is the ratio of failed
+    runs, from 0 to 1, that aborts the job.
     """
 
     ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DEAD_LETTER_IDS)] | None = None
     select: OpenDeadLetterFilter | None = None
     canary: Annotated[Count, Field(le=MAX_REPLAY_JOB_SIZE)] | None = None
-    rate: Annotated[float, Field(gt=0, le=MAX_REPLAY_RATE)] | None = None
-    abort_on_failure_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    rate: Annotated[float, Field(ge=MIN_REPLAY_RATE, le=MAX_REPLAY_RATE, strict=True)] | None = None
+    abort_on_failure_ratio: Annotated[float, Field(ge=0, le=1, strict=True)] | None = None
     pool: PoolName | None = None  # replaces the pools of the schedules
     dry_run: bool = False
     note: ShortText | None = None

@@ -8,8 +8,8 @@ from uuid import UUID
 from pydantic import model_validator
 
 from harebell.contract.ids import RunId
-from harebell.contract.message import Message, StrictMessage, empty_default, invalid
-from harebell.contract.types import CheckedJson, Instant, ShortText
+from harebell.contract.message import Message, StrictMessage, empty_default
+from harebell.contract.types import CheckedJson, Instant, ShortText, check_filter
 
 TREND_PERIOD: Final = timedelta(hours=1)  # a failure group compares the last two periods
 
@@ -105,10 +105,4 @@ class OpenDeadLetterFilter(DeadLetterFilter):
 
     all: bool = False
 
-    @model_validator(mode="after")
-    def _check_fields(self) -> "OpenDeadLetterFilter":
-        if not self.model_fields_set:
-            names = ", ".join(type(self).model_fields)
-            reason = f"The filter must have at least one of {names}."
-            raise invalid("invalid_filter", reason)
-        return self
+    _check_fields = model_validator(mode="after")(check_filter)

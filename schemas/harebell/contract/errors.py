@@ -10,11 +10,13 @@
     - NotFound              no such schedule, run or dead letter
     - Conflict              another body exists for the key, or the version is not the expected one
     - PrivateAddress        the target has an address that is not allowed
+    - InternalError         a defect of Harebell, which its log describes
     - CommandRejected       an error response of Harebell, raised by the client
   x Transient               the same message may succeed later: it is retried
     - BrokerUnavailable     not connected, or not confirmed in time; the outcome is unknown
     - Unroutable            the broker returned the message: no queue is bound
     - DatabaseUnavailable   PostgreSQL is not reachable, or it ended the statement
+    - WriteConflict         another process wrote the same row first
     - ResponseTimeout       raised by the client: published, but no response in time
     - SecretMissing         a referenced secret has no readable file, or its value is unusable
     - SigningKeyInvalid     a file without a signing key, which an operator may correct
@@ -125,6 +127,16 @@ class PrivateAddress(Rejected):
     code = "private_address"
 
 
+class InternalError(Rejected):
+    """A failure that no rule of a service foresaw. The log of the service has the error `id`."""
+
+    code = "internal_error"
+
+    def __init__(self, id_: str) -> None:
+        reason = f"A service failed on this message, and its log describes the error {id_}."
+        super().__init__(reason)
+
+
 class CommandRejected(Rejected):
     """An error response of Harebell. An instance has the code of that response."""
 
@@ -157,6 +169,12 @@ class DatabaseUnavailable(Transient):
     """A database that is not reachable, or that ended a statement."""
 
     code = "database_unavailable"
+
+
+class WriteConflict(Transient):
+    """A row that another process wrote first, such as the response to the same command."""
+
+    code = "write_conflict"
 
 
 class ResponseTimeout(Transient):

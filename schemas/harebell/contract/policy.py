@@ -33,7 +33,7 @@ class Backoff(StrictMessage):
     """
 
     base: Duration = timedelta(seconds=1)
-    factor: Annotated[float, Field(ge=1, le=100)] = 2
+    factor: Annotated[float, Field(ge=1, le=100, strict=True)] = 2
     cap: Duration = timedelta(minutes=5)
     jitter: Jitter = Jitter.ADDITIVE
 

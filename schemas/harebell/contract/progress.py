@@ -18,7 +18,7 @@ class Progress(StrictMessage):
     The next attempt receives the last checkpoint.
     """
 
-    percent: Annotated[float, Field(ge=0, le=100)] | None = None
+    percent: Annotated[float, Field(ge=0, le=100, strict=True)] | None = None
     message: Annotated[Text, StringConstraints(max_length=MAX_PROGRESS_MESSAGE)] | None = None
     checkpoint: CheckedJson | None = None
 

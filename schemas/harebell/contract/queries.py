@@ -36,7 +36,7 @@ class ScheduleRefQuery(Query):
 class ListQuery(Query):
     """The base of a query that returns a page. `after` is the cursor `next` of the last page."""
 
-    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
+    limit: Annotated[Count, Field(le=MAX_PAGE)] = 50
     after: ShortText | None = None
 
 
@@ -72,7 +72,7 @@ class SchedulePreview(Query):
     key: ShortText | None = None
     id: UUID | None = None
     definition: Definition | None = None
-    count: Annotated[int, Field(ge=1, le=MAX_PREVIEW)] = 10
+    count: Annotated[Count, Field(le=MAX_PREVIEW)] = 10
     after: Instant | None = None  # defaults to the current time
 
     _check_reference = exactly_one_of("key", "id", "definition")
@@ -174,7 +174,7 @@ class ReplayJobItems(ListQuery):
 class ParkedList(Query):
     """A query of an operator for the dead letters that cannot be stored, the oldest first."""
 
-    limit: Annotated[int, Field(ge=1, le=MAX_PARKED)] = 20
+    limit: Annotated[Count, Field(le=MAX_PARKED)] = 20
 
 
 class BreakerList(Query):
@@ -203,7 +203,7 @@ class TenantUsage(Query):
     `next` of the last page.
     """
 
-    limit: Annotated[int, Field(ge=1, le=MAX_USAGE_PAGE)] = MAX_USAGE_PAGE
+    limit: Annotated[Count, Field(le=MAX_USAGE_PAGE)] = MAX_USAGE_PAGE
     after: Tenant | None = None
 
 

@@ -1,7 +1,6 @@
 """Headers and properties of calls: the names that are reserved, and the types of the values."""
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -101,7 +100,7 @@ def check_base64(value: str | None) -> str | None:
     """Return the value if it is base64, and raise otherwise."""
     try:
         base64.b64decode(value or "", validate=True)
-    except binascii.Error:
+    except ValueError:  # also for a letter that is not ASCII
         raise invalid("invalid_base64", "The value must be valid base64.") from None
     return value
 
@@ -202,8 +201,13 @@ class TypedHeader(StrictMessage):
 
     @model_validator(mode="after")
     def _check_value(self) -> "TypedHeader":
-        if len(self.model_fields_set) != 1:
-            names = ", ".join(sorted(name.rstrip("_") for name in self.model_fields_set))
+        given = {
+            name
+            for name in self.model_fields_set
+            if name == "json_" or getattr(self, name) is not None
+        }
+        if len(given) != 1:
+            names = ", ".join(sorted(name.rstrip("_") for name in given))
             found = names or "none of them"
             reason = f"The header must have one of json, base64, timestamp, not {found}."
             raise invalid("invalid_header", reason)

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,12 +18,17 @@ from pydantic import (
 
 from harebell.contract.message import invalid, quoted, text_of_form
 
+M = TypeVar("M", bound=BaseModel)
+
 MILLISECOND: Final = timedelta(milliseconds=1)
 MS_DECIMALS: Final = 1  # of each duration that Harebell measures
 MAX_DURATION: Final = timedelta(days=3660)
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
+LATEST_DELAYED: Final = datetime(2300, 1, 1, tzinfo=UTC)  # by jitter and blackouts
 MAX_CACHED_INSTANT: Final = 40  # characters; a fraction of a second may have any number of digits
+MAX_COUNT: Final = 2**31 - 1  # the integer columns of PostgreSQL
+MAX_DURATION_LENGTH: Final = 64  # characters
 MAX_JSON_DEPTH: Final = 32  # levels of arrays and objects
 
 _INSTANT_EXAMPLE: Final = "2026-12-25T09:00:00+01:00"
@@ -97,7 +102,7 @@ def _instant_of_text(text: str) -> datetime:
 cached_instant: Final = lru_cache(4096)(_instant_of_text)
 
 
-def _checked_instant(time: datetime) -> datetime:
+def _checked_instant(time: datetime, latest: datetime = LATEST) -> datetime:
     if time.tzinfo is None:
         reason = f"The instant must have an offset, such as Z or +01:00, not {_shown(time)}."
         raise invalid("naive_instant", reason)
@@ -105,9 +110,17 @@ def _checked_instant(time: datetime) -> datetime:
         time = truncate_ms(time)
     except OverflowError:
         raise _out_of_range(time) from None
-    if not EARLIEST <= time < LATEST:
+    if not EARLIEST <= time < latest:
         raise _out_of_range(time)
     return time
+
+
+def parse_delayed_instant(value: object) -> datetime:
+    """Return an instant in UTC that a delay may have moved beyond `LATEST`."""
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(time, datetime):
+        raise _invalid_instant(value)
+    return _checked_instant(time, LATEST_DELAYED)
 
 
 def _invalid_instant(found: object) -> Exception:
@@ -167,7 +180,7 @@ def _duration_of_text(text: str) -> timedelta:
 
 
 def _short_seconds(text: str) -> float | None:
-    parts = _SHORT.findall(text[:64])
+    parts = _SHORT.findall(text[:MAX_DURATION_LENGTH])
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
@@ -232,6 +245,14 @@ def exactly_one_of(*names: str) -> Any:  # noqa: ANN401  # a validator, as pydan
     return model_validator(mode="after")(check)
 
 
+def check_filter(filter_: M) -> M:
+    """Return a filter that selects something. Raise an error if all its fields are absent."""
+    if all(getattr(filter_, name) is None for name in filter_.model_fields_set):
+        names = ", ".join(type(filter_).model_fields)
+        raise invalid("invalid_filter", f"The filter must have at least one of {names}.")
+    return filter_
+
+
 def _bounded(shortest: timedelta, longest: timedelta = MAX_DURATION) -> BeforeValidator:
     def check(value: object) -> timedelta:
         duration = parse_duration(value)
@@ -248,6 +269,7 @@ _duration_text = PlainSerializer(duration_text, return_type=str, when_used="json
 _duration_schema = WithJsonSchema(
     {
         "type": "string",
+        "maxLength": MAX_DURATION_LENGTH,
         "description": "30s, 5m, 24h or ISO 8601: PT30S",
         "examples": ["30s", "PT5M"],
     }
@@ -284,6 +306,12 @@ Instant = Annotated[
     PlainSerializer(instant_text, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
+DelayedInstant = Annotated[
+    datetime,
+    BeforeValidator(parse_delayed_instant),
+    PlainSerializer(instant_text, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 Bound = Annotated[
     datetime | date,
     BeforeValidator(parse_bound),
@@ -307,4 +335,4 @@ TIME_OF_DAY: Final = text_of_form(
 Tenant = Annotated[str, _NAME]
 PoolName = Annotated[str, _NAME]
 Tag = Annotated[ShortText, StringConstraints(max_length=64)]
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT, strict=True)]

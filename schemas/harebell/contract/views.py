@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 
 from harebell.contract.ids import RunId
 from harebell.contract.message import Message, empty_default
-from harebell.contract.types import Instant, Json, Milliseconds
+from harebell.contract.types import DelayedInstant, Instant, Json, Milliseconds
 
 JsonObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 DefinitionJson = Annotated[
@@ -121,7 +121,7 @@ class UpcomingRunView(Message):
 
     at: Instant
     local: str
-    due_at: Instant
+    due_at: DelayedInstant
     notes: list[UpcomingRunNote] = empty_default(list)
 
 

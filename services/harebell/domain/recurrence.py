@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from harebell.contract.policy import OnExcluded
 from harebell.contract.schedule import SchedulingPolicy
-from harebell.contract.types import EARLIEST, truncate_ms
+from harebell.contract.types import EARLIEST, LATEST, truncate_ms
 from harebell.contract.when import After, AnyOf, At, CronRule, Every, Now, Recurring, When
 from harebell.domain.calendars import (
     CalendarRule,
@@ -107,7 +107,9 @@ class CalendarRecurrence:
     def next_after(self, after: datetime) -> datetime | None:
         """Return the next open time, or None after `MAX_CALENDAR_STEPS` excluded periods."""
         if self.rule.on_excluded is not OnExcluded.SKIP:
-            return next_time_with_moves(self.base, self.rule, after, zone=self.zone)
+            return _until(
+                next_time_with_moves(self.base, self.rule, after, zone=self.zone), end=None
+            )
         cursor: datetime | None = after
         for _ in range(MAX_CALENDAR_STEPS):
             time = None if cursor is None else self.base.next_after(cursor)
@@ -153,7 +155,10 @@ Recurrence: TypeAlias = (
 
 
 def _until(time: datetime | None, end: datetime | None) -> datetime | None:
-    return None if time is None or (end is not None and time > end) else time
+    """Return the time, or None after the end. No message can contain a time from `LATEST` on."""
+    if time is None or time >= LATEST or (end is not None and time > end):
+        return None
+    return time
 
 
 def recurrence_of(policy: SchedulingPolicy, schedule_id: UUID, accepted_at: datetime) -> Recurrence:

@@ -64,6 +64,14 @@ def test_id_of_an_import_depends_on_the_run(known: KnownRun | None, id_: UUID) -
     assert (stored.id, stored.is_imported) == (id_, True)
 
 
+@pytest.mark.parametrize("body", ["?", "ä"])
+def test_import_with_a_body_that_is_not_base64_is_rejected(body: str) -> None:
+    exported = ExportedDeadLetter(kind="message", payload={}, body=body)
+
+    with pytest.raises(InvalidInput, match="base64"):
+        import_dead_letter(exported, NOW)
+
+
 def test_import_with_a_time_of_death_in_the_future_is_rejected() -> None:
     exported = ExportedDeadLetter(kind="run", payload=dict(imported().payload))
 

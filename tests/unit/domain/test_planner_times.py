@@ -8,7 +8,8 @@ from tests.fakes.schedules import ID, FakePlanning, definition, seconds
 from tests.fakes.tickets import NINE, after
 
 from harebell.contract.errors import InvalidCron, UnknownTimezone
-from harebell.domain.recurrence import next_times, recurrence_of
+from harebell.contract.types import LATEST
+from harebell.domain.recurrence import RESOLUTION, next_times, recurrence_of
 
 HOUR = timedelta(hours=1)
 
@@ -35,6 +36,23 @@ def test_one_shot_has_one_time_and_then_completes(when: dict[str, Any], expected
 
     assert planning.times == [expected]
     assert planning.next_at is None
+
+
+@pytest.mark.requirement("S02")
+@pytest.mark.parametrize(
+    "when",
+    [
+        {"every": "1h", "start": "2199-12-31T22:30:00Z"},
+        {"every": "1h", "from": "completion", "start": "2199-12-31T22:30:00Z"},
+        {"cron": "30 22,23 * * *", "timezone": "UTC"},
+        {"any_of": [{"cron": "30 22,23 * * *"}, {"cron": "30 0 * * *"}], "timezone": "UTC"},
+    ],
+)
+def test_no_time_is_later_than_the_times_that_a_message_can_contain(when: dict[str, Any]) -> None:
+    recurrence = recurrence_of(definition(when), ID, NINE)
+
+    assert recurrence.next_after(LATEST - HOUR) is not None
+    assert recurrence.next_after(LATEST - RESOLUTION) is None
 
 
 @pytest.mark.requirement("S04")

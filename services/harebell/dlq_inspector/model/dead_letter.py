@@ -1,7 +1,6 @@
 """Dead letters: the conversion of dead-lettered messages and of imports to stored rows."""
 
 import base64
-import binascii
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -153,7 +152,7 @@ def _dead_letters_of_item(
         return _of_dead_message(message, base64.b64decode(message.body, validate=True))
     except InvalidInput as error:
         return [raw_dead_letter(incoming, now, error=error, body=orjson.dumps(payload))]
-    except binascii.Error:
+    except ValueError:  # also for a letter that is not ASCII
         return [raw_dead_letter(incoming, now, body=orjson.dumps(payload))]
 
 
@@ -232,7 +231,7 @@ def _parse_export(exported: ExportedDeadLetter) -> DeadLetter:
     body = exported.body or ""
     try:
         decoded = base64.b64decode(body, validate=True)
-    except binascii.Error:
+    except ValueError:  # also for a letter that is not ASCII
         raise InvalidInput("The body must be valid base64.", field="body") from None
     # The broker has verified no login of an import, which its tenant may have written by hand.
     dead = parse(DeadMessage, {**payload, "body": body, "user_id": None})
