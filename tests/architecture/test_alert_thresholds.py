@@ -56,6 +56,7 @@ FINDINGS: Final = 'harebell_audit_findings{kind="missing"}'
 HEARTBEATS: Final = "harebell_audit_missed_heartbeats"
 AUDITED: Final = "harebell_audit_timestamp_seconds"
 AUDIT_SUCCESS: Final = "harebell_audit_success"
+LOOP_FAILURES: Final = 'harebell_loop_failures_total{loop="reconciler"}'
 FOREIGN: Final = 'harebell_refused_messages_total{code="foreign_route"}'
 # The reasons of runs that did not run because a person changed, paused or ended something.
 REQUESTED: Final = {Reason.SUPERSEDED, Reason.PAUSED, Reason.CANCELLED, Reason.MANUAL}
@@ -278,6 +279,12 @@ PAIRS: Final[dict[str, dict[str, Pair]]] = {
     "HarebellForeignMessages": {
         "[10m]": until(699, {FOREIGN: STEP_AT_100}),
         "> 0": Pair(Probe(300, {FOREIGN: "0x300"}), Probe(300, {FOREIGN: "0x99 1x300"})),
+    },
+    "HarebellLoopFailing": {
+        "[15m]": until(999, {LOOP_FAILURES: STEP_AT_100}),
+        "> 0": Pair(
+            Probe(300, {LOOP_FAILURES: "0x300"}), Probe(300, {LOOP_FAILURES: "0x99 1x300"})
+        ),
     },
     "HarebellAuditFindings": {
         "> 0": gauge(FINDINGS, 0, 1, at=200),

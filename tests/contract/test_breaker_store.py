@@ -18,6 +18,7 @@ from harebell.contract.breakers import BreakerEventData, BreakerSnapshotEntry, B
 from harebell.contract.json_codec import encode
 from harebell.domain.run_states import RETENTION
 from harebell.domain.sender import IdentityMode
+from harebell.messaging.accepted_messages import CommandReplies
 from harebell.messaging.acknowledge import Delivery
 from harebell.messaging.received_message import ReceivedMessage
 from harebell.storage.engine import open_pool
@@ -127,9 +128,8 @@ async def test_commands_of_one_time_have_different_events_and_repeats_have_the_s
     recorder = BreakerRecorder(
         pool=pool,
         publisher=publisher,
-        replies=RecordedReplies(publisher.published),
+        replies=CommandReplies(RecordedReplies(publisher.published), IdentityMode.ROUTING_KEY),
         clock=cast("Any", None),
-        identity=IdentityMode.ROUTING_KEY,
     )
     deliveries = [command("breaker.open"), command("breaker.close"), command("breaker.reset")]
 

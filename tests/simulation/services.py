@@ -19,6 +19,7 @@ from tests.simulation.process import Process
 from harebell.bootstrap.health import Health
 from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import ServiceContext
+from harebell.contract.amqp_names import COMMANDS
 from harebell.dispatcher.service import PREFETCH as DISPATCHER_PREFETCH
 from harebell.dispatcher.service import Dispatcher
 from harebell.dlq_inspector.commands import DeadLetterCommandHandler
@@ -37,9 +38,11 @@ from harebell.intake.commands.handler import CommandHandler
 from harebell.intake.commands.rules import IntakePolicy
 from harebell.intake.service import COMMAND_PREFETCH as INTAKE_PREFETCH
 from harebell.intake.service import MAX_BATCH as INTAKE_BATCH
+from harebell.messaging.accepted_messages import CommandReplies, split_messages
 from harebell.messaging.acknowledge import Acknowledger
 from harebell.messaging.consumer import ConcurrentWorker, Consumer, OrderedWorker
 from harebell.messaging.foreign_messages import SentMessage
+from harebell.messaging.isolation import isolating
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.topology.bus import (
     DEAD_LETTERS,
@@ -157,7 +160,7 @@ async def intake(resources: Resources, context: SimulatedContext) -> None:
     )
     worker = partial(
         OrderedWorker,
-        command_handler.handle,
+        isolating(command_handler.handle, partial(sender_check.answer, shared_exchange=COMMANDS)),
         context.acknowledger,
         limit=INTAKE_BATCH,
         gather_time=0,
@@ -209,6 +212,7 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
         next_times=next_times,
         on_saved=observe,
     )
+    replies = CommandReplies(context.replies, IdentityMode.ROUTING_KEY)
     applier = CommandApplier(
         pool=context.pool,
         publisher=context.publisher,
@@ -217,8 +221,7 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
         horizon=TICKER_SETTINGS.horizon,
         wake=wake,
         on_saved=observe,
-        replies=context.replies,
-        identity=IdentityMode.ROUTING_KEY,
+        replies=replies,
         schedule_counts=ScheduleCounts(TenantPolicies.unrestricted()),
     )
     liveness = FakeExecutorLiveness(resources.broker, resources.process)
@@ -238,7 +241,7 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
     commands = Consumer(
         TICKER.name,
         context.connect,
-        partial(worker, applier.handle),
+        partial(worker, isolating(applier.handle, replies.answer, split_messages)),
         prefetch=TICKER_PREFETCH,
         needs_idle_check=False,
     )
@@ -314,10 +317,9 @@ async def dlq_inspector(resources: Resources, context: SimulatedContext) -> None
     request_handler = RequestHandler(
         pool=pool,
         parking=ParkingQueue(context.connect),
-        replies=context.replies,
+        replies=CommandReplies(context.replies, IdentityMode.ROUTING_KEY),
         command_handler=command_handler,
         sender_check=open_sender_check(publisher, clock, replies=context.replies)[0],
-        identity=IdentityMode.ROUTING_KEY,
     )
     worker = partial(OrderedWorker, acknowledger=context.acknowledger)
     dead_letters = Consumer(
@@ -334,7 +336,12 @@ async def dlq_inspector(resources: Resources, context: SimulatedContext) -> None
     requests = Consumer(
         DLQ.name,
         context.connect,
-        partial(worker, request_handler.handle, limit=1, gather_time=0),
+        partial(
+            worker,
+            isolating(request_handler.handle, request_handler.answer),
+            limit=1,
+            gather_time=0,
+        ),
         prefetch=REQUEST_PREFETCH,
     )
     stop = resources.stop

@@ -6,14 +6,13 @@ from functools import partial
 from typing import Final
 
 import asyncpg
-from pydantic import TypeAdapter
 
 from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import ServiceContext, open_service, queues_of_tenants
 from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.contract.errors import Rejected
-from harebell.contract.json_codec import decode_model, encode, encode_all
+from harebell.contract.json_codec import encode, encode_all
 from harebell.contract.message import Message
 from harebell.contract.responses import error_response
 from harebell.dlq_inspector.alert_monitor import AlertMonitor
@@ -24,14 +23,13 @@ from harebell.dlq_inspector.parked import ParkingQueue
 from harebell.dlq_inspector.queries import answer_query
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.webhook import AlertSigner, Webhook
-from harebell.domain.reply_queue import can_reply_to
-from harebell.domain.sender import IdentityMode
+from harebell.messaging.accepted_messages import CommandReplies, read_messages
 from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
 from harebell.messaging.consumer import Accepts, Consumer, OptionalQueues, OrderedWorker, Worker
 from harebell.messaging.credits import granting_credits, tenant_of
 from harebell.messaging.fair_worker import FairConcurrentWorker
+from harebell.messaging.isolation import isolating
 from harebell.messaging.rejection_events import RejectionEvents
-from harebell.messaging.replies import ReplySender, reply
 from harebell.messaging.sender_check import SenderCheck, is_foreign
 from harebell.messaging.topology.bus import (
     ALERT,
@@ -40,6 +38,7 @@ from harebell.messaging.topology.bus import (
     UNDELIVERED_REQUESTS,
     tenant_dlq_queue,
 )
+from harebell.runtime.retries import keep_running
 from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import DlqInspectorSettings
 from harebell.runtime.signing_keys import SigningKeys
@@ -52,8 +51,6 @@ REQUEST_PREFETCH: Final = 500
 QUERY_PREFETCH: Final = 20  # unacknowledged queries of each tenant's queue
 MAX_CONCURRENT_REQUESTS: Final = 4  # of different tenants; each needs a database connection
 ALERT_PREFETCH: Final = 20
-
-_ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
 
 
 async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
@@ -77,10 +74,9 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
         requests = RequestHandler(
             pool=pool,
             parking=parking,
-            replies=context.replies,
+            replies=CommandReplies(context.replies, settings.identity_mode),
             command_handler=command_handler,
             sender_check=sender_check,
-            identity=settings.identity_mode,
         )
         monitor = AlertMonitor(
             pool=pool, publisher=publisher, settings=settings, parked=lambda: parking.count
@@ -89,7 +85,10 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
         consumers = [
             _ingest_consumer(context, DEAD_LETTERS.name, ingester),
             _ingest_consumer(context, UNDELIVERED_REQUESTS.name, ingester),
-            _request_consumer(context, granting_credits(requests.handle, publisher)),
+            _request_consumer(
+                context,
+                granting_credits(isolating(requests.handle, requests.answer), publisher),
+            ),
         ]
         if webhook is not None:
             consumers.append(_alert_consumer(context, webhook.store))
@@ -98,12 +97,14 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
             consuming=[consumer.run(stop) for consumer in consumers],
             background=[
                 context.run(),
-                run_open_count(pool),
-                replay_worker.run(),
-                run_maintenance(pool, settings, context.policies),
-                monitor.run(),
-                parking.run(),
-                *([] if webhook is None else [webhook.run()]),
+                keep_running("open_count", partial(run_open_count, pool)),
+                keep_running("replay_jobs", replay_worker.run),
+                keep_running(
+                    "maintenance", partial(run_maintenance, pool, settings, context.policies)
+                ),
+                keep_running("alerts", monitor.run),
+                keep_running("parking", parking.run),
+                *([] if webhook is None else [keep_running("webhook", webhook.run)]),
             ],
         )
 
@@ -203,17 +204,15 @@ class RequestHandler:
         *,
         pool: asyncpg.Pool,
         parking: ParkingQueue,
-        replies: ReplySender,
+        replies: CommandReplies,
         command_handler: DeadLetterCommandHandler,
         sender_check: SenderCheck,
-        identity: IdentityMode,
     ) -> None:
         self._pool = pool
         self._parking = parking
         self._replies = replies
         self._command_handler = command_handler
         self._sender_check = sender_check
-        self._identity = identity
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Apply each command and answer each query, in order.
@@ -224,17 +223,22 @@ class RequestHandler:
             if delivery.message.exchange != amqp_names.CHANGES:
                 await self._answer(delivery)
             elif not is_foreign(delivery, amqp_names.CHANGES):
-                await self._apply(decode_model(_ACCEPTED_COMMANDS, delivery.trusted_body))
+                for commands in read_messages(delivery):
+                    await self._apply(commands)
         return [DONE] * len(deliveries)
+
+    async def answer(self, delivery: Delivery, error: Rejected) -> None:
+        """Send the error of a delivery to the sender of its command or query."""
+        if delivery.message.exchange == amqp_names.CHANGES:
+            await self._replies.answer(delivery, error)
+        else:
+            await self._sender_check.answer(delivery, error, shared_exchange=amqp_names.QUERIES)
 
     async def _apply(self, commands: AcceptedCommands) -> None:
         responses = await self._command_handler.apply(commands)
-        body = encode(responses[0]) if commands.single else encode_all(responses)
-        if commands.reply_to and can_reply_to(commands.reply_to, commands.tenant, self._identity):
-            receiver = commands.actor or commands.tenant
-            self._send_reply(
-                receiver, body, reply_to=commands.reply_to, correlation_id=commands.correlation_id
-            )
+        self._replies.send(
+            commands, encode(responses[0]) if commands.single else encode_all(responses)
+        )
 
     async def _answer(self, delivery: Delivery) -> None:
         try:
@@ -254,18 +258,4 @@ class RequestHandler:
             )
         except Rejected as error:
             response = error_response(error)
-        message = delivery.message
-        if message.reply_to:
-            self._send_reply(
-                sender.login or sender.tenant,
-                encode(response),
-                reply_to=message.reply_to,
-                correlation_id=message.correlation_id,
-            )
-
-    def _send_reply(
-        self, receiver: str, body: bytes, *, reply_to: str, correlation_id: str | None
-    ) -> None:
-        message_id = f"{correlation_id}/response"
-        outgoing = reply(reply_to, correlation_id, body, message_id=message_id)
-        self._replies.send(receiver, outgoing)
+        self._sender_check.reply(delivery, sender, response)

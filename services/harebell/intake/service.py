@@ -8,6 +8,7 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import open_service, queues_of_tenants
+from harebell.contract import amqp_names
 from harebell.contract.types import instant_text
 from harebell.intake.commands.definition import TargetPolicy
 from harebell.intake.commands.handler import CommandHandler
@@ -21,6 +22,7 @@ from harebell.messaging.consumer import Consumer
 from harebell.messaging.credits import read_credits
 from harebell.messaging.exclusive_consumer import ExclusiveQueue, consume_exclusively
 from harebell.messaging.fair_worker import FairConcurrentWorker, FairWorker
+from harebell.messaging.isolation import answering, isolating
 from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.sender_check import SenderCheck
 from harebell.messaging.topology.bus import (
@@ -31,6 +33,7 @@ from harebell.messaging.topology.bus import (
     tenant_intake_queue,
     tenant_query_queue,
 )
+from harebell.runtime.retries import keep_running
 from harebell.runtime.settings import IntakeSettings
 from harebell.storage.engine import open_engine
 from harebell.storage.tenant_usage import UsageWriter
@@ -126,7 +129,6 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             credit_queue=credit_queue.queue,
         )
         query_handler = QueryHandler(
-            replies=context.replies,
             clock=context.clock,
             store=IntakeStore(engine),
             target_policy=targets,
@@ -136,7 +138,10 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             INTAKE.name,
             context.connect,
             lambda: FairWorker(
-                command_handler.handle,
+                isolating(
+                    command_handler.handle,
+                    partial(sender_check.answer, shared_exchange=amqp_names.COMMANDS),
+                ),
                 context.acknowledger,
                 limit=MAX_BATCH,
                 max_bytes=MAX_BATCH_BYTES,
@@ -164,7 +169,10 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             QUERY.name,
             context.connect,
             lambda: FairConcurrentWorker(
-                query_handler.handle,
+                answering(
+                    query_handler.handle,
+                    partial(sender_check.answer, shared_exchange=amqp_names.QUERIES),
+                ),
                 context.acknowledger,
                 limit=MAX_CONCURRENT_QUERIES,
                 limit_of=max_queries,
@@ -182,7 +190,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             await run_until(
                 stop,
                 consuming=[commands.run(stop), delayed.run(stop), queries.run(stop)],
-                background=[context.run(), usage.run(), *serving_tenants],
+                background=[context.run(), keep_running("usage", usage.run), *serving_tenants],
             )
         finally:
             await engine.dispose()

@@ -14,7 +14,8 @@
 * credits              notices about applied commands, from the ticker to intake
 * received_message     the received properties of a message, and the tags of a channel
 * acknowledge          retries of handlers, and the only acknowledgements
-* isolation            a failing message in a delivery with several messages
+* isolation            the answer and the dead letter of a message whose handler fails
+* accepted_messages    the messages of accepted commands, and the replies to them
 * exclusive_consumer   consumers of queues that belong to one instance
 * foreign_messages     messages between services that no service has published
 * sender_check         the check of the sender, the route and the reply queue of a message

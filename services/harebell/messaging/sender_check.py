@@ -9,6 +9,7 @@ from harebell.contract.amqp_names import tenant_exchange
 from harebell.contract.errors import NotAllowed, Rejected
 from harebell.contract.events import ScheduleEventData, make_event
 from harebell.contract.json_codec import encode
+from harebell.contract.message import Message
 from harebell.contract.responses import error_response
 from harebell.domain.reply_queue import INVALID_REPLY_TO, can_refuse_to, check_reply_to
 from harebell.domain.sender import (
@@ -23,6 +24,7 @@ from harebell.domain.sender import (
 from harebell.messaging import metrics
 from harebell.messaging.acknowledge import Delivery
 from harebell.messaging.event_publisher import OutgoingEvent
+from harebell.messaging.received_properties import Undecodable
 from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.replies import ReplySender, reply
 from harebell.messaging.topology.bus import tenant_of_queue
@@ -79,13 +81,30 @@ class SenderCheck:
         if error.code == INVALID_REPLY_TO:
             await self._rejection_events.publish([self._event(delivery, error)])
         elif can_refuse_to(message.reply_to, message.user_id):
-            answer = reply(
-                str(message.reply_to),
-                message.correlation_id,
-                encode(error_response(error)),
-                message_id=stable_message_id(delivery),
-            )
-            self._replies.send(message.user_id or "", answer)
+            self._send(delivery, error_response(error), receiver=message.user_id or "")
+
+    async def answer(self, delivery: Delivery, error: Rejected, *, shared_exchange: str) -> None:
+        """Send the error of a delivery to its sender."""
+        try:
+            sender = self.sender_of(delivery, shared_exchange)
+        except (Rejected, Undecodable):
+            await self.refuse(delivery, error)
+        else:
+            self.reply(delivery, sender, error_response(error))
+
+    def reply(self, delivery: Delivery, sender: Sender, response: Message) -> None:
+        """Send the response of a delivery to its sender, if the sender asks for one."""
+        if delivery.message.reply_to:
+            self._send(delivery, response, receiver=sender.login or sender.tenant)
+
+    def _send(self, delivery: Delivery, response: Message, *, receiver: str) -> None:
+        outgoing = reply(
+            delivery.message.reply_to or "",
+            delivery.message.correlation_id,
+            encode(response),
+            message_id=stable_message_id(delivery),
+        )
+        self._replies.send(receiver, outgoing)
 
     def _event(self, delivery: Delivery, error: Rejected) -> OutgoingEvent:
         tenant, verb = parse_routing_key(delivery.routing_key)

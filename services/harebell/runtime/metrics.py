@@ -26,6 +26,11 @@ COMMANDS: Final = Counter(
     "Commands, counted when intake checks them and when the ticker applies them.",
     ["verb", "result"],
 )
+LOOP_FAILURES: Final = Counter(
+    "harebell_loop_failures_total",
+    "Failures of a background loop that no rule foresaw, after which the loop started again.",
+    ["loop"],
+)
 TENANT_POLICIES_VALID: Final = Gauge(
     "harebell_tenant_policies_valid",
     "Validity of the newest tenant policies, 1 if they are in force and 0 if older ones are.",

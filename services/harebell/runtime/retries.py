@@ -1,13 +1,14 @@
-"""Retries: the delay between two tries, and a loop that waits for an unavailable server."""
+"""Retries: the delay between two tries, and loops that survive unavailable servers and defects."""
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, NoReturn, TypeVar
 
 import structlog
 
-from harebell.contract.errors import Transient
+from harebell.contract.errors import HarebellError, Transient
+from harebell.runtime import metrics
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -15,6 +16,7 @@ log = structlog.get_logger()
 INITIAL_BACKOFF: Final = 0.1  # seconds
 MAX_BACKOFF: Final = 5.0  # seconds
 MAX_DOUBLINGS: Final = 10
+RESTART_PAUSE: Final = 5.0  # seconds between a failure of a background loop and its next start
 
 
 def backoff_delay(tries: int) -> float:
@@ -41,3 +43,19 @@ async def retry_until_available(stop: asyncio.Event, call: Callable[[], Awaitabl
             await asyncio.sleep(backoff_delay(tries))
             tries += 1
     return None
+
+
+async def keep_running(name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
+    """Start a background loop again after each error that no rule foresaw.
+
+    A row that the loop cannot process then stops neither the service nor its other loops.
+    """
+    while True:
+        try:
+            await loop()
+        except HarebellError:
+            raise
+        except Exception:
+            log.exception("background loop failed", loop=name)
+            metrics.LOOP_FAILURES.labels(name).inc()
+        await asyncio.sleep(RESTART_PAUSE)

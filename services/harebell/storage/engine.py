@@ -16,7 +16,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from harebell.client.cancellation import raise_if_cancelled
 from harebell.client.tls import BAD_CERTIFICATE, CertificateFault, certificate_fault
-from harebell.contract.errors import DatabaseUnavailable, InvalidInput
+from harebell.contract.errors import DatabaseUnavailable, InvalidInput, WriteConflict
 from harebell.runtime.database_url import (
     FIELD,
     DatabaseUrl,
@@ -98,7 +98,7 @@ _NEXT_SERVER_ERRORS: Final = (
 
 @contextmanager
 def translate_db_errors() -> Iterator[None]:
-    """Raise `DatabaseUnavailable` for every error that a retry may avoid.
+    """Raise `DatabaseUnavailable` or `WriteConflict` for every error that a retry may avoid.
 
     A cancellation of the calling task passes, even if an error of the connection hides it.
     """
@@ -109,6 +109,8 @@ def translate_db_errors() -> Iterator[None]:
     except _TRANSIENT_ERRORS as error:
         raise_if_cancelled(error)
         raise DatabaseUnavailable(str(error) or type(error).__name__) from error
+    except asyncpg.UniqueViolationError as error:
+        raise WriteConflict(str(error)) from error
     except DBAPIError as error:  # SQLAlchemy wraps the error of asyncpg
         cause = error.orig and error.orig.__cause__
         if not isinstance(cause, _TRANSIENT_ERRORS):

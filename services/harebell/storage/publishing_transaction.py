@@ -72,7 +72,7 @@ async def publishing_transaction(
     """Open a transaction, commit it at the end and republish the tickets of a bad commit.
 
     A commit is bad if it takes more than `SLOW_COMMIT` seconds or if its result is unknown.
-    Raise `DatabaseUnavailable` for every database error that a retry may avoid.
+    Raise `DatabaseUnavailable` or `WriteConflict` for every error that a retry may avoid.
     """
     with translate_db_errors():
         async with pool.acquire() as connection:

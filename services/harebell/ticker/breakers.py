@@ -8,7 +8,6 @@ from typing import Final, TypeAlias
 
 import asyncpg
 import structlog
-from pydantic import TypeAdapter
 
 from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
@@ -31,12 +30,10 @@ from harebell.contract.json_codec import decode_model, encode, encode_all, list_
 from harebell.contract.message import parse
 from harebell.contract.responses import ErrorResponse, error_response
 from harebell.contract.types import instant_text
-from harebell.domain.reply_queue import can_reply_to
-from harebell.domain.sender import IdentityMode
+from harebell.messaging.accepted_messages import CommandReplies, read_messages
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import OutgoingMessage, Publisher
-from harebell.messaging.replies import ReplySender, reply
 from harebell.messaging.sender_check import is_foreign
 from harebell.messaging.topology.bus import BREAKER_SNAPSHOT_KEY
 from harebell.runtime.clock import Clock, monotonic
@@ -52,7 +49,6 @@ RESET_EVENT: Final = "breaker.reset"
 # The exchanges that are bound to the queue, and to which no tenant may publish.
 EXCHANGES: Final = frozenset({amqp_names.CHANGES, amqp_names.CONTROL, amqp_names.EVENTS})
 
-_ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
 _EVENTS: Final = list_adapter(Event)
 
 BreakerResult: TypeAlias = BreakerResponse | ErrorResponse
@@ -69,9 +65,8 @@ class BreakerRecorder:
 
     pool: asyncpg.Pool
     publisher: Publisher
-    replies: ReplySender
+    replies: CommandReplies
     clock: Clock
-    identity: IdentityMode
     _broadcast_requested: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
@@ -82,8 +77,8 @@ class BreakerRecorder:
                 continue
             match exchange:
                 case amqp_names.CHANGES:
-                    message = decode_model(_ACCEPTED_COMMANDS, delivery.trusted_body)
-                    await self._apply_commands(message)
+                    for message in read_messages(delivery):
+                        await self._apply_commands(message)
                 case amqp_names.EVENTS:
                     await self._record_events(delivery)
                 case _:  # a snapshot request: the broadcast answers every dispatcher
@@ -133,20 +128,8 @@ class BreakerRecorder:
     async def _apply_commands(self, message: AcceptedCommands) -> None:
         results = [await self._apply_item(message, item) for item in message.items]
         self._broadcast_requested.set()
-        if message.reply_to is None or not can_reply_to(
-            message.reply_to, message.tenant, self.identity
-        ):
-            return
         body = encode(results[0]) if message.single else encode_all(results)
-        self.replies.send(
-            message.actor or message.tenant,
-            reply(
-                message.reply_to,
-                message.correlation_id,
-                body,
-                message_id=f"{message.correlation_id}/response",
-            ),
-        )
+        self.replies.send(message, body)
 
     async def _apply_item(self, message: AcceptedCommands, item: AcceptedCommand) -> BreakerResult:
         if item.rejection is not None:

@@ -25,11 +25,10 @@ from harebell.contract.responses import RunResponse
 from harebell.domain.progress import ProgressEventLimit
 from harebell.domain.retry import NO_WAIT, no_min_wait
 from harebell.domain.run_states import AttemptCompletion, ReportedRun, RunState
-from harebell.domain.sender import IdentityMode
+from harebell.messaging.accepted_messages import CommandReplies
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.replies import ReplySender
 from harebell.messaging.run_events import progress_event, run_event
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
@@ -78,9 +77,8 @@ class ReportHandler:
 
     pool: asyncpg.Pool
     publisher: Publisher
-    replies: ReplySender
+    replies: CommandReplies
     clock: Clock
-    identity: IdentityMode
     request_reconciliation: Callable[[Iterable[UUID]], None]
     retry_min_wait: Callable[[str], timedelta | None] = no_min_wait  # of a tenant
     event_limit: ProgressEventLimit = field(default_factory=ProgressEventLimit)
@@ -97,7 +95,7 @@ class ReportHandler:
             await self._end(
                 [each for each in reports if not isinstance(each.command, RunHeartbeat)]
             )
-        send_replies(self.replies, batch, self.identity)
+        send_replies(self.replies, batch)
         _count(batch)
         return batch.outcomes
 

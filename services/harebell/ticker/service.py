@@ -9,19 +9,19 @@ import structlog
 
 from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import open_service
+from harebell.messaging.accepted_messages import CommandReplies, split_messages
 from harebell.messaging.consumer import Consumer, OrderedWorker
 from harebell.messaging.credits import granting_credits, tenant_of
 from harebell.messaging.fair_worker import ParallelWorker
 from harebell.messaging.isolation import isolating
 from harebell.messaging.topology.bus import BREAKERS, OUTCOMES, REPORTS, TICKER
-from harebell.runtime.retries import retry_until_available
+from harebell.runtime.retries import keep_running, retry_until_available
 from harebell.runtime.settings import TickerSettings
 from harebell.runtime.tzdata import tzdata_version
 from harebell.storage.tenant_usage import UsageWriter
 from harebell.ticker.backlog import BacklogMetrics
 from harebell.ticker.breakers import BreakerRecorder
 from harebell.ticker.commands.apply import CommandApplier
-from harebell.ticker.commands.batch import split_messages
 from harebell.ticker.completions import CompletionWatcher
 from harebell.ticker.held_snapshots import HeldSnapshotMetrics
 from harebell.ticker.maintenance import record_tzdata_version, run_maintenance
@@ -83,6 +83,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             on_saved=observe,
         )
         usage = UsageWriter(pool)
+        replies = CommandReplies(context.replies, settings.identity_mode)
         applier = CommandApplier(
             pool=pool,
             publisher=publisher,
@@ -91,8 +92,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             horizon=settings.horizon,
             wake=wake,
             on_saved=observe,
-            replies=context.replies,
-            identity=settings.identity_mode,
+            replies=replies,
             schedule_counts=ScheduleCounts(context.policies),
             usage=usage.counts,
         )
@@ -108,17 +108,15 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             pool=pool,
             publisher=publisher,
             clock=clock,
-            replies=context.replies,
-            identity=settings.identity_mode,
+            replies=replies,
             request_reconciliation=reconciler.request,
             retry_min_wait=context.policies.retry_min_wait,
         )
         recorder = BreakerRecorder(
             pool=pool,
             publisher=publisher,
-            replies=context.replies,
+            replies=replies,
             clock=clock,
-            identity=settings.identity_mode,
         )
         retention = Retention(pool=pool, settings=settings, policies=context.policies)
         worker = partial(
@@ -127,7 +125,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             limit=COMMAND_PREFETCH,
             gather_time=GATHER_TIME,
         )
-        handle = isolating(applier.handle, split_messages)
+        isolated = partial(isolating, answer=replies.answer, split=split_messages)
         commands = Consumer(
             TICKER.name,
             context.connect,
@@ -135,7 +133,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                 ParallelWorker,
                 # Intake sends batches under load, and a single `now` must not wait for others.
                 partial(worker, gather_time=0),
-                granting_credits(handle, publisher),
+                granting_credits(isolated(applier.handle), publisher),
                 tenant_of,
             ),
             prefetch=COMMAND_PREFETCH,
@@ -156,7 +154,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             partial(
                 ParallelWorker,
                 worker,
-                granting_credits(isolating(report_handler.handle, split_messages), publisher),
+                granting_credits(isolated(report_handler.handle), publisher),
                 tenant_of,
             ),
             prefetch=COMMAND_PREFETCH,
@@ -165,7 +163,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         breakers = Consumer(
             BREAKERS.name,
             context.connect,
-            partial(worker, recorder.handle, limit=1, gather_time=0),
+            partial(worker, isolating(recorder.handle, replies.answer), limit=1, gather_time=0),
             prefetch=BREAKERS_PREFETCH,
             accepts=context.is_from_service,
             needs_idle_check=False,
@@ -183,18 +181,18 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                 ],
                 background=[
                     context.run(),
-                    stager.run(),
-                    reconciler.run(),
-                    watcher.run(),
-                    rescuer.run_lease_recovery(),
-                    rescuer.run_ticket_recovery(),
-                    BacklogMetrics(pool).run(),
-                    HeldSnapshotMetrics(pool).run(),
-                    PlannedRunsMetrics(pool=pool, clock=clock).run(),
-                    recorder.run(),
-                    usage.run(),
-                    run_maintenance(pool),
-                    retention.run(),
+                    keep_running("stager", stager.run),
+                    keep_running("reconciler", reconciler.run),
+                    keep_running("completions", watcher.run),
+                    keep_running("lease_recovery", rescuer.run_lease_recovery),
+                    keep_running("ticket_recovery", rescuer.run_ticket_recovery),
+                    keep_running("backlog", BacklogMetrics(pool).run),
+                    keep_running("held_snapshots", HeldSnapshotMetrics(pool).run),
+                    keep_running("planned_runs", PlannedRunsMetrics(pool=pool, clock=clock).run),
+                    keep_running("breakers", recorder.run),
+                    keep_running("usage", usage.run),
+                    keep_running("maintenance", partial(run_maintenance, pool)),
+                    keep_running("retention", retention.run),
                 ],
             )
         finally:

@@ -140,13 +140,14 @@ _TENANTS: Final = Row(
         ),
         Panel(
             title="Omitted events and conflicts",
-            description="Rejections without an event, dropped replies, and dead letters with "
-            "the id of another one.",
+            description="Rejections without an event, dropped replies, dead letters with the id "
+            "of another one, and failed background loops.",
             unit=Unit.PER_SECOND,
             queries=(
                 rate("harebell_omitted_events_total"),
                 rate("harebell_dropped_replies_total", "reason"),
                 rate("harebell_dead_letter_conflicts_total"),
+                rate("harebell_loop_failures_total", "loop"),
             ),
         ),
     ),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
 
+import orjson
 import pytest
 from tests.fakes.ledger.ledger import open_ledger
 from tests.fakes.ledger.pool import Pool
@@ -20,12 +21,14 @@ from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.ids import schedule_id
 from harebell.domain.sender import IdentityMode
 from harebell.domain.tenant_policy import TenantPolicies
+from harebell.messaging.accepted_messages import CommandReplies
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import database_time
 from harebell.ticker.commands.apply import CommandApplier
 from harebell.ticker.commands.batch import BatchItem, CommandBatch
 from harebell.ticker.commands.handlers import CommandContext
 from harebell.ticker.store.schedule_counts import ScheduleCounts
+from harebell.ticker.store.schedules import STATEMENTS
 from harebell.ticker.store.versions import VersionCache
 
 TENANT, KEY = "default", "daily"
@@ -48,23 +51,26 @@ class ApplierHarness:
         self.applier = CommandApplier(
             pool=cast("Any", self.ledger),
             publisher=self.publisher,
-            replies=RecordedReplies(self.publisher.published),
+            replies=CommandReplies(
+                RecordedReplies(self.publisher.published), IdentityMode.VERIFIED
+            ),
             clock=clock,
             versions=VersionCache(),
             horizon=HORIZON,
             wake=asyncio.Event(),
             on_saved=lambda _: None,
-            identity=IdentityMode.VERIFIED,
             schedule_counts=ScheduleCounts(TenantPolicies.unrestricted()),
         )
 
-    async def apply(self, *commands: tuple[str, str, dict[str, Any]]) -> list[bytes]:
+    async def apply(
+        self, *commands: tuple[str, str, dict[str, Any]], tenant: str = TENANT
+    ) -> list[bytes]:
         """Apply commands (request id, verb, body) in one batch, and return their responses."""
         batch = CommandBatch()
         for request_id, verb, body in commands:
             accepted = AcceptedCommand(index=0, request_id=request_id, schedule_id=ID, body=body)
             message = AcceptedCommands(
-                tenant=TENANT,
+                tenant=tenant,
                 verb=verb,
                 accepted_at=self.ledger.store.now(),
                 single=True,
@@ -76,7 +82,7 @@ class ApplierHarness:
 
     def _item(self, message: AcceptedCommands, accepted: AcceptedCommand) -> BatchItem:
         command = SCHEDULE_COMMANDS[message.verb].model_validate(accepted.body)
-        context = CommandContext(TENANT, command, ID, message.accepted_at, "tester")
+        context = CommandContext(message.tenant, command, ID, message.accepted_at, "tester")
         return BatchItem(message=message, accepted=accepted, context=context)
 
     @property
@@ -155,3 +161,26 @@ async def test_overdue_run_that_moves_to_a_new_version_has_a_new_ticket(
     moved = [t for t in harness.publisher.tickets[published:] if t.key == before.key]
     assert [(ticket.seq, ticket.priority) for ticket in moved] == [(after.seq, 9)]
     assert after.due_at - before.due_at == timedelta(0)
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("schedule.pause", {"id": str(ID)}),
+        ("schedule.skip", {"id": str(ID), "at": "2026-11-20T09:00:00Z"}),
+        ("run.cancel", {"run_id": f"{ID}@20261120T090000000Z"}),
+        ("run.resolve", {"run_id": f"{ID}@20261120T090000000Z", "as": "skipped"}),
+    ],
+)
+async def test_command_that_names_a_row_of_another_tenant_does_not_lock_it(
+    harness: ApplierHarness, verb: str, body: dict[str, Any]
+) -> None:
+    await harness.apply(("r-1", "schedule.put", PUT))
+
+    async with harness.ledger.acquire() as connection, connection.transaction():
+        await connection.fetch(STATEMENTS.load_schedules, [ID])
+        async with asyncio.timeout(1):
+            (response,) = await harness.apply(("r-2", verb, body), tenant="another")
+
+    assert orjson.loads(response)["error"]["code"] == "not_found"

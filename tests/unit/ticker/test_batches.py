@@ -11,6 +11,7 @@ from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommand
 from harebell.contract.amqp_names import CHANGES, CHANGES_SCHEDULE, message_type
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.json_codec import encode, encode_all
+from harebell.messaging.accepted_messages import split_messages
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery
 from harebell.messaging.received_message import ReceivedMessage
 from harebell.ticker.commands.apply import AppliedBatch, CommandApplier
@@ -20,7 +21,6 @@ from harebell.ticker.commands.batch import (
     CommandBatch,
     messages_or_outcome,
     read_batches,
-    split_messages,
 )
 from harebell.ticker.model.unit_of_work import UnitOfWork
 from harebell.ticker.store.save import SaveResult

@@ -8,7 +8,6 @@ from uuid import UUID
 from harebell.contract.amqp_names import OPERATIONS_TENANT, QUERIES, check_version
 from harebell.contract.errors import NotAllowed, NotFound, Rejected
 from harebell.contract.ids import RunKey, schedule_id
-from harebell.contract.json_codec import encode
 from harebell.contract.message import Message, quoted
 from harebell.contract.queries import (
     BreakerList,
@@ -69,8 +68,7 @@ from harebell.intake.queries.views import (
 )
 from harebell.intake.queries.why import explain, explanation_view, preview_view
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
-from harebell.messaging.replies import ReplySender, reply
-from harebell.messaging.sender_check import SenderCheck, stable_message_id
+from harebell.messaging.sender_check import SenderCheck
 from harebell.runtime.clock import Clock
 
 RUN_LIST_PERIOD: Final = timedelta(hours=24)  # of `run.list` without `since` and `until`
@@ -83,13 +81,11 @@ class QueryHandler:
     def __init__(
         self,
         *,
-        replies: ReplySender,
         clock: Clock,
         store: IntakeStore,
         target_policy: TargetPolicy,
         sender_check: SenderCheck,
     ) -> None:
-        self._replies = replies
         self._clock = clock
         self._store = store
         self._target_policy = target_policy
@@ -113,14 +109,7 @@ class QueryHandler:
             response = error_response(error)
             if error.code == NOT_JSON:
                 outcome = DeadLettered(error.code, error.reason)
-        if request.reply_to is not None:
-            outgoing = reply(
-                request.reply_to,
-                request.correlation_id,
-                encode(response),
-                message_id=stable_message_id(delivery),
-            )
-            self._replies.send(sender.login or sender.tenant, outgoing)
+        self._sender_check.reply(delivery, sender, response)
         return outcome
 
     async def _response(self, request: IncomingRequest) -> Message:

@@ -23,12 +23,11 @@ from harebell.contract.errors import InvalidInput, NotFound, Rejected
 from harebell.contract.responses import BulkResponse, ErrorResponse, ScheduleResponse
 from harebell.contract.types import instant_text
 from harebell.domain.run_states import ScheduleState
-from harebell.domain.sender import IdentityMode
 from harebell.domain.usage_counts import BACKFILL_RUNS, SCHEDULES, UsageCounts, UsageKey
 from harebell.messaging import run_log
+from harebell.messaging.accepted_messages import CommandReplies
 from harebell.messaging.acknowledge import Delivery, Outcome
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.replies import ReplySender
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
@@ -56,7 +55,7 @@ from harebell.ticker.store.command_results import (
 )
 from harebell.ticker.store.save import SaveResult, save_planning_steps, save_unit_of_work
 from harebell.ticker.store.schedule_counts import ScheduleCounts, ScheduleRoom
-from harebell.ticker.store.schedules import find_schedules, load_unit_of_work
+from harebell.ticker.store.schedules import find_foreign, find_schedules, load_unit_of_work
 from harebell.ticker.store.versions import VersionCache
 
 APPLIED: Final = "applied"
@@ -83,13 +82,12 @@ class CommandApplier:
 
     pool: asyncpg.Pool
     publisher: Publisher
-    replies: ReplySender
+    replies: CommandReplies
     clock: Clock
     versions: VersionCache
     horizon: timedelta
     wake: asyncio.Event
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
-    identity: IdentityMode
     schedule_counts: ScheduleCounts
     usage: UsageCounts = field(default_factory=UsageCounts)
 
@@ -160,7 +158,7 @@ class CommandApplier:
             item.schedule_ids = await _find_bulk_schedules(connection, item)
             item.schedule_ids = item.schedule_ids or await _find_users(connection, item)
             await _check_history(connection, item)
-        contexts = [item.context for item in items if item.context is not None]
+        contexts = await _without_foreign(connection, items)
         named = [each.schedule_id for each in contexts if each.schedule_id is not None]
         selected = [schedule_id for item in items for schedule_id in item.schedule_ids]
         unit = await load_unit_of_work(
@@ -183,8 +181,20 @@ class CommandApplier:
                 replies=self.replies,
                 saved=applied.saved,
                 now=applied.applied_at,
-                identity=self.identity,
             )
+
+
+async def _without_foreign(
+    connection: asyncpg.Connection, items: Sequence[BatchItem]
+) -> list[CommandContext]:
+    """Return the commands whose rows may be locked.
+
+    The others name a schedule of another tenant by its id, and do not find it.
+    """
+    contexts = [item.context for item in items if item.context is not None]
+    named = {(each.tenant, id_) for each in contexts if (id_ := each.named_schedule) is not None}
+    foreign = await find_foreign(connection, named)
+    return [each for each in contexts if each.named_schedule not in foreign]
 
 
 async def _find_bulk_schedules(connection: asyncpg.Connection, item: BatchItem) -> Sequence[UUID]:

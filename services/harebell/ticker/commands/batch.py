@@ -2,26 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from pydantic import TypeAdapter
-
 from harebell.contract.accepted_commands import (
-    ACCEPTED_BATCH,
     AcceptedCommand,
     AcceptedCommands,
     DelayedDelivery,
 )
-from harebell.contract.amqp_names import CHANGES, message_type
+from harebell.contract.amqp_names import CHANGES
 from harebell.contract.calendar import CALENDAR_COMMANDS
 from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
 from harebell.contract.errors import InvalidInput, QuotaExceeded, Rejected
 from harebell.contract.ids import RunKey
-from harebell.contract.json_codec import decode_model, encode, list_adapter
+from harebell.contract.json_codec import encode
 from harebell.contract.message import parse
 from harebell.contract.responses import ErrorResponse, error_response
+from harebell.messaging.accepted_messages import read_messages
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.credits import tenant_of
 from harebell.messaging.sender_check import is_foreign
@@ -32,9 +30,6 @@ _COMMANDS: Final = {**SCHEDULE_COMMANDS, **CALENDAR_COMMANDS}
 MAX_COMMANDS: Final = 500  # in one transaction
 MAX_PART: Final = 100  # commands of one transaction, if other tenants wait for the same ticker
 PARSE_CHUNK: Final = 32  # commands parsed before the loop returns to a waiting transaction
-
-_ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
-_ACCEPTED_BATCH: Final = list_adapter(AcceptedCommands)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,32 +154,6 @@ def messages_or_outcome(delivery: Delivery) -> list[AcceptedCommands] | Outcome:
         return read_messages(delivery)
     except InvalidInput as error:
         return DeadLettered(error.code, error.reason)
-
-
-def read_messages(delivery: Delivery) -> list[AcceptedCommands]:
-    """Return the messages of a delivery, which contains one or a batch. Raise `InvalidInput`."""
-    body = delivery.trusted_body
-    if delivery.message.type == ACCEPTED_BATCH:
-        return decode_model(_ACCEPTED_BATCH, body)
-    return [decode_model(_ACCEPTED_COMMANDS, body)]
-
-
-def split_messages(delivery: Delivery) -> list[Delivery]:
-    """Return one part for each message of a delivery. The parts have no acknowledgement."""
-    whole = delivery.message
-    return [
-        Delivery(
-            replace(
-                whole,
-                body=encode(message),
-                type=message_type("accepted_commands"),
-                message_id=f"{whole.message_id}/{index}",
-                unacknowledged=None,
-            ),
-            delivery.queue,
-        )
-        for index, message in enumerate(read_messages(delivery))
-    ]
 
 
 def _parts(message: AcceptedCommands, items: list[BatchItem]) -> Iterator[CommandBatch]:

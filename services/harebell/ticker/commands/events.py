@@ -7,11 +7,9 @@ from typing import Final
 from harebell.contract.events import make_event
 from harebell.contract.responses import ScheduleResponse
 from harebell.contract.types import instant_text
-from harebell.domain.reply_queue import can_reply_to
-from harebell.domain.sender import IdentityMode
+from harebell.messaging.accepted_messages import CommandReplies
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.replies import ReplySender, reply
 from harebell.ticker.commands.batch import BatchItem, CommandBatch, response_body
 from harebell.ticker.events import planning_events, stop_request_messages, unstaged_run_events
 from harebell.ticker.model.unit_of_work import UnitOfWork
@@ -25,13 +23,12 @@ async def publish_batch_events(
     batch: CommandBatch,
     unit: UnitOfWork,
     *,
-    replies: ReplySender,
+    replies: CommandReplies,
     saved: SaveResult,
     now: datetime,
-    identity: IdentityMode,
 ) -> None:
     """Send the replies of the batch, then publish its stop requests and its events."""
-    send_replies(replies, batch, identity)
+    send_replies(replies, batch)
     await publisher.publish_each(stop_request_messages(unit))
     events = [
         *_schedule_events(batch.items, now),
@@ -41,18 +38,10 @@ async def publish_batch_events(
     await publish_events(publisher, events)
 
 
-def send_replies(replies: ReplySender, batch: CommandBatch, identity: IdentityMode) -> None:
+def send_replies(replies: CommandReplies, batch: CommandBatch) -> None:
     """Send the reply of each message."""
     for message, items in batch.replies:
-        if message.reply_to is None or not can_reply_to(message.reply_to, message.tenant, identity):
-            continue
-        outgoing = reply(
-            message.reply_to,
-            message.correlation_id,
-            response_body(message, items),
-            message_id=f"{message.correlation_id}/response",
-        )
-        replies.send(message.actor or message.tenant, outgoing)
+        replies.send(message, response_body(message, items))
 
 
 def _schedule_events(items: Sequence[BatchItem], now: datetime) -> Iterator[OutgoingEvent]:

@@ -61,7 +61,7 @@ async def load_responses(
 async def record_responses(
     connection: asyncpg.Connection, responses: Mapping[CommandKey, bytes]
 ) -> None:
-    """Store the responses. Raise `UniqueViolationError` if a command has a response already."""
+    """Store the responses. Raise `UniqueViolationError` if a command has a response."""
     if responses:
         tenants, request_ids, indexes = map(list, zip(*responses, strict=True))
         bodies = [response.decode() for response in responses.values()]
