@@ -1,16 +1,21 @@
 """The load of one tenant delays the commands and the runs of another tenant by a bounded time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from itertools import pairwise
+from datetime import timedelta
+from itertools import count, pairwise
 from pathlib import Path
 
+import aio_pika
+import orjson
 import pytest
 from tests.acceptance.production import Production
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, time_in, until
+from tests.acceptance.stack import Tenant, run_id, time_in, until
 from tests.rig.servers import Servers
+
+from harebell.contract.amqp_names import tenant_exchange
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
@@ -22,6 +27,8 @@ HANG = 15  # seconds
 BACKLOG = 2_000  # runs of the attacker that are due at one time
 RUNS_PER_SECOND = 50
 MIN_WAIT = 0.5  # seconds between two attempts
+ECHO = {"task": {"name": "harebell.echo"}}
+BUSY_SCHEDULES = 300  # of the attacker, with a run each second
 SLOTS = "8"  # of the lane, in which the backlog would take ten seconds
 POLICY = f"""
 tenants:
@@ -69,8 +76,8 @@ async def victim_lateness(umbrella: Tenant, target: Target, path: str) -> list[f
     return [call.late for call in target.calls(path)]
 
 
-async def _called(target: Target, path: str) -> bool:
-    return len(target.calls(path)) >= VICTIM_RUNS
+async def _called(target: Target, path: str, count: int = VICTIM_RUNS) -> bool:
+    return len(target.calls(path)) >= count
 
 
 @pytest.mark.measures
@@ -157,3 +164,53 @@ async def _succeeds(acme: Tenant) -> bool:
         "SELECT state FROM runs JOIN schedules ON id = schedule_id WHERE key = 'eager'"
     )
     return [row["state"] for row in rows] == ["succeeded"]
+
+
+@pytest.mark.measures
+@pytest.mark.long
+@pytest.mark.requirement("P6")
+async def test_runs_start_while_another_tenant_names_them_and_keeps_its_own_rows_busy(
+    production: Production, target: Target
+) -> None:
+    """The commands to rows of the victim are refused, and must not lock these rows before.
+
+    The last test of the module, because the flood goes on after its end.
+    """
+    async with login(production, ATTACKER) as acme, login(production, VICTIM) as umbrella:
+        await acme.harebell.put_many(
+            [
+                {"key": f"busy-{k}", "when": {"every": "1s"}, "target": ECHO, "tags": ["busy"]}
+                for k in range(BUSY_SCHEDULES)
+            ]
+        )
+        steady = await umbrella.put("steady", {"every": "1s"}, target.http("steady"))
+        first = (await umbrella.harebell.schedule(key="steady")).next_at
+        assert first is not None
+        run_ids = [run_id(steady, first + timedelta(seconds=k)) for k in range(60)]
+        flood = asyncio.create_task(keep_rows_busy(production, run_ids))
+
+        await until(lambda: _called(target, "steady", 15), what="15 calls of the victim")
+        flood.cancel()
+        await umbrella.harebell.cancel(key="steady")
+
+    assert max(call.late for call in target.calls("steady")) < MAX_LATENESS
+
+
+async def keep_rows_busy(production: Production, run_ids: Sequence[str]) -> None:
+    """Change all own schedules, and cancel runs of another tenant, until the cancellation."""
+    requests = [
+        ("run.cancel", [{"run_id": each} for each in run_ids] * 8),
+        ("schedule.pause", {"select": {"tag": "busy"}}),
+        ("run.cancel", [{"run_id": each} for each in run_ids] * 8),
+        ("schedule.resume", {"select": {"tag": "busy"}}),
+    ]
+    async with await aio_pika.connect(production.url(ATTACKER)) as connection:
+        channel = await connection.channel()
+        exchange = await channel.get_exchange(tenant_exchange(ATTACKER), ensure=False)
+        for number in count():
+            for index, (verb, body) in enumerate(requests):
+                message = aio_pika.Message(
+                    orjson.dumps(body), user_id=ATTACKER, message_id=f"busy-{number}-{index}"
+                )
+                await exchange.publish(message, f"{ATTACKER}.{verb}")
+            await asyncio.sleep(0.05)
