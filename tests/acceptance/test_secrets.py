@@ -33,6 +33,7 @@ from harebell.contract.amqp_names import tenant_exchange
 from harebell.dev.plan import ServiceKind
 from harebell.dev.ports import LOOPBACK
 from harebell.dev.servers import run_concurrently
+from harebell.executor.targets.secret_values import ELLIPSIS
 from harebell.messaging.topology.bus import DEAD_RECENT, EVENTS_RECENT
 
 pytestmark = [
@@ -52,7 +53,10 @@ FAR: Final = {"at": "2099-01-01T00:00:00Z"}
 
 @dataclass
 class Echo:
-    """A web service that sends its request headers back and keeps them by path."""
+    """A web service that sends its request headers back and keeps them by path.
+
+    It begins with one of them in all encodings, in an order that is different for each path.
+    """
 
     url: str = ""
     headers: "defaultdict[str, list[dict[str, str]]]" = field(
@@ -63,7 +67,10 @@ class Echo:
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.headers[request.path].append(headers)
         status = 400 if "fails" in request.path else 200
-        return web.json_response(headers, status=status)
+        encoded = encodings_of(headers.get("x-any", ""))
+        turn = len(request.path) % len(encoded)
+        body = [*encoded[turn:], *encoded[:turn], headers]
+        return web.json_response(body, status=status)
 
 
 @pytest.fixture
@@ -149,11 +156,25 @@ def installation(
         yield Installation(production=production, secrets=secrets)
 
 
+def encodings_of(value: str) -> list[str]:
+    """Return some encodings in which a target may send a value back."""
+    return [
+        value.encode().hex(),
+        base64.b64encode(value.encode()).decode(),
+        base64.b32encode(value.encode()).decode(),
+        value.upper(),
+        value[::-1],
+        "".join(f"&#{ord(letter)};" for letter in value),
+        "".join(f"\\u{ord(letter):04x}" for letter in value),
+        "".join(f"%{ord(letter):02X}" for letter in value),
+    ]
+
+
 def forms_of(value: str) -> list[bytes]:
     """Return the bytes that show that a place contains the value, also in hex and in base64."""
     raw = value.encode()
     encoded = [base64.b64encode(b"\0" * shift + raw)[4:-4] for shift in range(3)]
-    return [raw, raw.hex().encode(), *encoded]
+    return [raw, *encoded, *(each.encode() for each in encodings_of(value))]
 
 
 def places_with(value: str, places: Mapping[str, bytes]) -> list[str]:
@@ -312,7 +333,7 @@ async def test_referenced_secret_reaches_its_target_and_no_other_place(
 
     # each search can find something, because the names of the secrets are public
     assert b"secret: header" in places["export"]
-    assert b"***" in places["table attempts"]
+    assert ELLIPSIS.encode() in places["table attempts"]
     assert dead_run["state"] == "dead"
     assert (
         run.encode() in places[f"queue {DEAD_RECENT.name}"] + places[f"queue {EVENTS_RECENT.name}"]

@@ -31,6 +31,7 @@ class Failure:
     """One failed attempt.
 
     `immediate` is true for a failure that a wait cannot avoid, so the retry has no backoff.
+    `own` is the number of leading characters of the message that the target has not sent.
     """
 
     code: str = field(kw_only=False)
@@ -39,6 +40,7 @@ class Failure:
     retry_after: timedelta | None = None
     immediate: bool = False
     http_status: int | None = None
+    own: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,6 +235,7 @@ class TenantPolicy(StrictMessage):
     publish to their due exchanges. `queues` contains the queues of the tenant for replies and for
     events, each with the patterns of its events. With `declares`, the login of the tenant may also
     declare exchanges and queues `<tenant>.*` itself. Only the definitions file reads both fields.
+    Without `excerpts`, no attempt keeps what its target sent.
     """
 
     logins: Annotated[tuple[Login, ...], Field(max_length=MAX_PATTERNS)] = ()
@@ -252,6 +253,7 @@ class TenantPolicy(StrictMessage):
     networks: Annotated[tuple[AllowedNetwork, ...], Field(max_length=MAX_PATTERNS)] = (ANY,)
     priority_max: Annotated[int, Field(ge=1, le=MAX_PRIORITY, strict=True)] = MAX_PRIORITY
     literal_secrets: LiteralSecrets = LiteralSecrets.WARN
+    excerpts: Annotated[bool, Field(strict=True)] = True
     quotas: Quotas = Quotas()
     retention: TenantRetention = TenantRetention()
     signing: Annotated[tuple[SecretRef, ...], Field(max_length=MAX_SIGNING_KEYS)] = ()

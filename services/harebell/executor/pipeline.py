@@ -192,6 +192,7 @@ class LanePipeline:
             ),
             self.targets,
             seconds=ticket.run_spec.timeout.total_seconds(),
+            shows_excerpts=self.guard.policy_of(ticket).excerpts,
         )
         await failpoint.reach("executor.after_effect")
         return outcome

@@ -1,10 +1,18 @@
-"""Secrets of an attempt: the resolution of references, and the masks of outcomes."""
+"""Secrets of an attempt: the resolution of references, and the excerpts of outcomes."""
 
 import base64
+import html
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from harebell.contract.errors import SecretMissing
@@ -12,8 +20,8 @@ from harebell.contract.message import parse
 from harebell.contract.target import AmqpTarget, HttpTarget, Target, TaskTarget
 from harebell.domain.retry import Failure
 from harebell.executor.model.completion import is_healthy
-from harebell.executor.targets.attempt import MAX_EXCERPT, Success, excerpt
-from harebell.executor.targets.secret_values import SecretMask, SecretResolver
+from harebell.executor.targets.attempt import Success
+from harebell.executor.targets.secret_values import SecretResolver, UsedSecrets, shorten
 from harebell.runtime.secret_files import SecretFiles
 
 SENT = "t0p-s3cret/value"
@@ -40,41 +48,41 @@ def http(**call: Any) -> HttpTarget:
 def test_header_of_http_call_contains_the_secret(resolver: SecretResolver) -> None:
     target = http(headers={"X-Any": REFERENCE, "Plain": "text"})
 
-    resolved, mask = resolver.resolve(target, "acme")
+    resolved, used = resolver.resolve(target, "acme")
 
     assert isinstance(resolved, HttpTarget)
     assert resolved.http.headers == {"X-Any": SENT, "Plain": "text"}
-    assert mask is not None
+    assert used is not None
     assert SENT not in str(target)
 
 
 def test_userinfo_becomes_basic_authentication(resolver: SecretResolver) -> None:
     target = http(userinfo={"user": "shop", "password": REFERENCE}, headers={"A": "b"})
 
-    resolved, mask = resolver.resolve(target, "acme")
+    resolved, used = resolver.resolve(target, "acme")
 
     expected = base64.b64encode(f"shop:{SENT}".encode()).decode()
     assert isinstance(resolved, HttpTarget)
     assert resolved.http.headers == {"A": "b", "Authorization": f"Basic {expected}"}
-    assert mask is not None
-    assert mask.mask(f"got {expected} and {SENT}") == "got *** and ***"
+    assert used is not None
+    assert used.shorten(f"{expected} {SENT}") == "*** ***"
 
 
 def test_header_of_amqp_message_contains_the_secret(resolver: SecretResolver) -> None:
     amqp = {"exchange": "acme.jobs", "headers": {"token": REFERENCE, "n": 3}}
 
-    resolved, mask = resolver.resolve(parse(AmqpTarget, {"amqp": amqp}), "acme")
+    resolved, used = resolver.resolve(parse(AmqpTarget, {"amqp": amqp}), "acme")
 
     assert isinstance(resolved, AmqpTarget)
     assert resolved.amqp.headers == {"token": SENT, "n": 3}
-    assert mask is not None
+    assert used is not None
 
 
 def test_arguments_of_a_task_contain_secrets_at_any_depth(resolver: SecretResolver) -> None:
     args = {"a": [{"b": REFERENCE}], "c": {"secret": 5}, "d": {"secret": "token", "e": 1}}
     args["pem"] = {"secret": "lines"}
 
-    resolved, mask = resolver.resolve(
+    resolved, used = resolver.resolve(
         parse(TaskTarget, {"task": {"name": "t", "args": args}}), "acme"
     )
 
@@ -84,8 +92,7 @@ def test_arguments_of_a_task_contain_secrets_at_any_depth(resolver: SecretResolv
         "a": [{"b": SENT}],
         "pem": "first line\nsecond line",
     }
-    assert mask is not None
-    assert mask.mask("the second line failed") == "the *** failed"
+    assert used is not None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +104,7 @@ def test_arguments_of_a_task_contain_secrets_at_any_depth(resolver: SecretResolv
         {"task": {"name": "t", "args": {"day": "monday"}}},
     ],
 )
-def test_target_without_secrets_is_unchanged_and_has_no_mask(
+def test_target_without_secrets_is_unchanged_and_has_none(
     resolver: SecretResolver, target: dict[str, Any]
 ) -> None:
     parsed = TypeAdapter[Target](Target).validate_python(target)
@@ -143,59 +150,70 @@ def test_user_with_a_colon_is_invalid(resolver: SecretResolver) -> None:
     assert failed.value.code == "secret_invalid"
 
 
-def test_literal_secrets_are_masked_too(resolver: SecretResolver) -> None:
+def test_literal_secrets_count_too(resolver: SecretResolver) -> None:
     target = http(
         headers={"Authorization": "Bearer literal-1", "x-api-KEY": "literal-2", "A": "bc"}
     )
-    _, mask = resolver.resolve(target, "acme")
-    assert mask is not None
-    assert mask.mask("literal-1, literal-2, bc") == "***, ***, bc"
-    _, mask = resolver.resolve(
+    _, used = resolver.resolve(target, "acme")
+    assert used is not None
+    assert used.shorten("bc") == "bc"
+    assert used.shorten("literal-1, literal-2") == "***,…"
+    _, used = resolver.resolve(
         parse(HttpTarget, {"http": {"url": "https://u:literal-3@h.example/"}}), "acme"
     )
 
-    assert mask is not None
-    assert mask.mask("https://u:literal-3@h.example/ literal-3") == "https://***@h.example/ ***"
+    assert used is not None
+    assert used.shorten("literal-3") == "***"
 
 
-@pytest.mark.parametrize(
-    ("secret", "sent_back"),
-    [
-        ('quote"back\\slash', '{"header":"quote\\"back\\\\slash"}'),
-        ("umlaut-ä", '"umlaut-\\u00e4"'),
-        ("a b/c", "?q=a%20b%2Fc"),
-        ("it's", 'KeyError: "it\'s"'),
-        ("two\nlines", "ValueError('two\\nlines')"),
-        ("abc", "xabcabcx"),
-    ],
+ENCODINGS: list[Callable[[str], str]] = [
+    str,
+    str.upper,
+    quote,
+    html.escape,
+    json.dumps,
+    repr,
+    lambda text: json.dumps(text).replace("/", "\\/"),  # as PHP writes it
+    lambda text: text.encode().hex(),
+    lambda text: base64.b64encode(text.encode()).decode(),
+    lambda text: base64.b32encode(text.encode()).decode(),
+    lambda text: "".join(f"&#{ord(letter)};" for letter in text),
+    lambda text: text[::-1],
+    " ".join,
+]
+
+
+@given(
+    secret=st.text(min_size=2, max_size=300),
+    encode=st.sampled_from(ENCODINGS),
+    before=st.text(max_size=80),
+    after=st.text(max_size=80),
 )
-def test_mask_finds_the_forms_in_which_a_target_sends_a_secret_back(
-    secret: str, sent_back: str
+def test_no_excerpt_contains_a_secret_in_any_encoding(
+    secret: str, encode: Callable[[str], str], before: str, after: str
 ) -> None:
-    masked = SecretMask([secret]).mask(sent_back)
+    with suppress(UnicodeEncodeError):
+        shown = UsedSecrets([secret]).shorten(before + encode(secret) + after)
 
-    assert "***" in masked
-    assert secret not in masked
-    assert SecretMask([secret]).mask(masked) == masked
-
-
-@pytest.mark.parametrize("kept", [1, 5, len(SENT) - 1])
-def test_secret_at_the_end_of_an_excerpt_is_masked(kept: int) -> None:
-    cut = excerpt("x" * (MAX_EXCERPT - kept) + SENT)
-
-    outcome = SecretMask([SENT]).apply(Failure("http_500", cut))
-
-    assert isinstance(outcome, Failure)
-    assert outcome.message.rstrip("*") == "x" * (MAX_EXCERPT - kept)
+        rest = shown.removesuffix("…").replace("***", "")
+        assert len(rest) <= len(secret) // 2 or rest == before + after
+        assert encode(secret) not in rest
 
 
-def test_outcome_keeps_its_other_fields() -> None:
-    mask = SecretMask([SENT, "s"])
+def test_outcome_keeps_its_other_fields_and_its_own_text() -> None:
+    change = UsedSecrets([SENT]).shorten
 
-    assert mask.apply(Success(200, f"was {SENT}")) == Success(200, "wa*** ***")
-    assert mask.apply(Success(204)) == Success(204)
-    failure = Failure("http_429", f"HTTP: {SENT}", http_status=429)
-    assert mask.apply(failure) == Failure("http_429", "HTTP: ***", http_status=429)
+    assert shorten(Success(200, f"{SENT} was sent"), change) == Success(200, "*** was …")
+    assert shorten(Success(204), change) == Success(204)
+    failure = Failure("http_429", f"HTTP 429: {SENT}", http_status=429, own=10)
+    assert shorten(failure, change) == Failure("http_429", "HTTP 429: ***", http_status=429)
+    unknown = replace(failure, message="HTTP 429: gone", own=0)
+    assert shorten(unknown, change) == replace(unknown, message="HTTP 429…")
+
+
+def test_secret_without_a_value_leaves_nothing() -> None:
+    assert UsedSecrets([""]).shorten("abc") == "abc"
+    assert UsedSecrets(["x"]).shorten("abc") == "…"
 
 
 def test_missing_secret_says_nothing_about_the_downstream() -> None:

@@ -85,7 +85,10 @@ class AmqpTargets:
                 span.fail(error.code)
             self._verified.pop(route, None)
             return Failure(
-                error.code, excerpt(error.reason), retryable=not isinstance(error, Rejected)
+                error.code,
+                excerpt(error.reason),
+                retryable=not isinstance(error, Rejected),
+                own=len(error.reason),
             )
         finally:
             if span is not None:

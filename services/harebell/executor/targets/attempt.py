@@ -125,3 +125,9 @@ def json_excerpt(value: Any) -> str | None:  # noqa: ANN401  # a task may return
 def error_text(error: BaseException) -> str:
     """Return an excerpt such as `KeyError: 'seconds'`."""
     return excerpt(f"{type(error).__name__}: {error}")
+
+
+def failure_with(code: str, error: BaseException, *, retryable: bool = True) -> Failure:
+    """Return the failure with the text of an error, of which only its type is Harebell's own."""
+    own = len(f"{type(error).__name__}: ")
+    return Failure(code, error_text(error), retryable=retryable, own=own)

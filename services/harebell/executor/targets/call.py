@@ -23,12 +23,12 @@ from harebell.executor.targets.attempt import (
     Delegated,
     Success,
     TargetOutcome,
-    error_text,
     excerpt,
+    failure_with,
 )
 from harebell.executor.targets.call_signer import CallSigner
 from harebell.executor.targets.http import HttpTargets
-from harebell.executor.targets.secret_values import SecretResolver
+from harebell.executor.targets.secret_values import SecretResolver, shorten
 from harebell.executor.targets.task import TaskTargets
 
 log = structlog.get_logger()
@@ -46,9 +46,16 @@ class Targets:
 
 
 async def call_target(
-    target: Target, attempt: AttemptContext, targets: Targets, *, seconds: float
+    target: Target,
+    attempt: AttemptContext,
+    targets: Targets,
+    *,
+    seconds: float,
+    shows_excerpts: bool = True,
 ) -> TargetOutcome | Delegated:
     """Call the target once, for at most `seconds`.
+
+    The outcome contains the beginning of what the target has sent, if `shows_excerpts`.
 
     Return `Delegated` if the target accepted a run that a worker completes.
 
@@ -58,7 +65,7 @@ async def call_target(
     try:
         if not isinstance(target, TaskTarget):
             attempt = targets.signer.sign(attempt)
-        resolved, mask = targets.secrets.resolve(target, attempt.ticket.run_spec.tenant)
+        resolved, used = targets.secrets.resolve(target, attempt.ticket.run_spec.tenant)
     except (SecretMissing, SigningKeyInvalid) as error:
         return Failure(error.code, excerpt(error.reason))
     try:
@@ -69,11 +76,13 @@ async def call_target(
         return Failure(TIMEOUT, f"The attempt did not end within {seconds:g} s.")
     except Exception as error:  # a defect of the executor, not of the target
         # A traceback may quote a secret, so the log of a call with secrets contains no traceback.
-        log.exception("target call failed", run=attempt.ticket.run_id, exc_info=mask is None)
-        outcome = Failure("target_error", error_text(error))
+        log.exception("target call failed", run=attempt.ticket.run_id, exc_info=used is None)
+        outcome = failure_with("target_error", error)
     if isinstance(outcome, Success) and is_accepted(target, outcome):
         return Delegated(outcome.status)
-    return outcome if mask is None else mask.apply(outcome)
+    if not shows_excerpts:
+        return shorten(outcome, lambda _: "")
+    return outcome if used is None else shorten(outcome, used.shorten)
 
 
 def is_accepted(target: Target, outcome: Success) -> bool:

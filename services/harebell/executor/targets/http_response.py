@@ -41,7 +41,7 @@ def outcome_of(
         return Success(status, body)
     retryable = status in _RETRYABLE or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     wait = retry_after(headers, now) if retryable else None
-    text = f"HTTP {status}"
+    text = own = f"HTTP {status}"
     if status < HTTPStatus.BAD_REQUEST and "Location" in headers:
         text += f" to {headers['Location']}"
     if wait is not None and wait > MAX_RETRY_AFTER:
@@ -53,6 +53,7 @@ def outcome_of(
         retryable=retryable,
         retry_after=wait,
         http_status=status,
+        own=len(own),
     )
 
 
@@ -84,7 +85,13 @@ def _http_date(text: str) -> datetime | None:
 
 def failure_of(error: ClientError) -> Failure:
     """Return the failure of a request without a response, retryable unless the URL is invalid."""
-    return Failure(_code_of(error), error_text(error), retryable=not isinstance(error, InvalidURL))
+    text = error_text(error)
+    return Failure(
+        _code_of(error),
+        text,
+        retryable=not isinstance(error, InvalidURL),
+        own=len(text) if isinstance(error, ClientConnectorError) else 0,
+    )
 
 
 def _code_of(error: ClientError) -> str:

@@ -24,6 +24,7 @@ from harebell.executor.targets.attempt import (
     TargetOutcome,
     error_text,
     excerpt,
+    failure_with,
     json_excerpt,
 )
 from harebell.executor.tasks import Permanent, RetryLater, TaskContext
@@ -125,9 +126,9 @@ class TaskTargets:
         match self._tasks.get(call.name):
             case None:
                 reason = f"The executor must have the task, but it has no {call.name!r}."
-                return Failure("unknown_task", excerpt(reason), retryable=False)
+                return Failure("unknown_task", excerpt(reason), retryable=False, own=len(reason))
             case BrokenTask(reason):
-                return Failure("task_not_loaded", reason)
+                return Failure("task_not_loaded", reason, own=len(reason))
             case LoadedTask() as task:
                 context = [_context(attempt, seconds)] if task.takes_context else []
                 return await self._outcome(task, [call.args, *context])
@@ -142,14 +143,14 @@ class TaskTargets:
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
-            return Failure("task_failed", error_text(error))  # the task itself raised the error
+            return failure_with("task_failed", error)  # the task itself raised the error
         except Permanent as error:
-            return Failure("task_failed", error_text(error), retryable=False)
+            return failure_with("task_failed", error, retryable=False)
         except RetryLater as error:
             wait = min(error.after, MAX_DURATION)  # a later time may overflow
             return Failure("retry_later", excerpt(str(error)), retry_after=wait)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # a task may raise any error
-            return Failure("task_failed", error_text(error))
+            return failure_with("task_failed", error)
 
     async def _result(self, task: LoadedTask, arguments: list[Any]) -> Any:  # noqa: ANN401  # of any task
         if task.is_async:

@@ -17,13 +17,14 @@ from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import Delegated, Success, TargetOutcome
 from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
-from harebell.executor.targets.secret_values import SecretResolver
+from harebell.executor.targets.secret_values import ELLIPSIS, SecretResolver
 from harebell.executor.targets.task import TaskTargets, tasks_of
 from harebell.runtime import secret_files
 from harebell.runtime.secret_files import SecretFiles
 
 SENT = "t0p-s3cret-value"
 SECONDS = 10.0
+PATHS = ("/ok", "/fails")
 SEEN: list[Any] = []
 
 
@@ -51,7 +52,9 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def call(http: HttpTargets, directory: Path, target: Target) -> TargetOutcome:
+async def call(
+    http: HttpTargets, directory: Path, target: Target, *, shows_excerpts: bool = True
+) -> TargetOutcome:
     tasks = TaskTargets(tasks_of({"fail": fail, "echo": echo}), threads=1)
     targets = Targets(
         http=http,
@@ -61,7 +64,9 @@ async def call(http: HttpTargets, directory: Path, target: Target) -> TargetOutc
         signer=no_keys(),
     )
     try:
-        outcome = await call_target(target, attempt(), targets, seconds=SECONDS)
+        outcome = await call_target(
+            target, attempt(), targets, seconds=SECONDS, shows_excerpts=shows_excerpts
+        )
         assert not isinstance(outcome, Delegated)
         return outcome
     finally:
@@ -73,7 +78,7 @@ async def echo_headers(request: web.Request) -> web.Response:
     return web.json_response(dict(request.headers), status=status)
 
 
-@pytest.mark.parametrize("path", ["/ok", "/fails"])
+@pytest.mark.parametrize("path", PATHS)
 async def test_target_that_echoes_its_headers_reveals_nothing(
     http: HttpTargets, server: HttpServer, directory: Path, path: str
 ) -> None:
@@ -88,27 +93,23 @@ async def test_target_that_echoes_its_headers_reveals_nothing(
     (received,) = server.received
     assert received.headers["X-Any"] == SENT
     assert received.headers["Authorization"] == f"Basic {basic}"
-    assert "X-Any" in str(outcome)
-    for value in (SENT, basic, "literal-cookie"):
-        assert value not in str(outcome)
+    assert '{"Host":' not in str(outcome)
+    assert ELLIPSIS in str(outcome)
 
 
-async def test_long_response_reveals_no_part_of_a_secret(
+async def test_policy_without_excerpts_shows_nothing_of_the_answer(
     http: HttpTargets, server: HttpServer, directory: Path
 ) -> None:
-    async def respond(request: web.Request) -> web.Response:
-        return web.Response(text="x" * 1015 + request.headers["X-Any"])
+    server.respond = echo_headers
+    targets = {path: parse(HttpTarget, {"http": {"url": server.url + path}}) for path in PATHS}
 
-    server.respond = respond
-    target = {"http": {"url": server.url, "headers": {"X-Any": {"secret": "token"}}}}
+    ok, fails = [await call(http, directory, targets[path], shows_excerpts=False) for path in PATHS]
 
-    outcome = await call(http, directory, parse(HttpTarget, target))
-
-    assert isinstance(outcome, Success)
-    assert outcome.result == "x" * 1015 + "***"
+    assert ok == Success(200)
+    assert fails == Failure("http_500", "HTTP 500", http_status=500)
 
 
-async def test_task_receives_the_secret_and_its_error_is_masked(
+async def test_task_receives_the_secret_and_its_error_is_short(
     http: HttpTargets, directory: Path
 ) -> None:
     args = {"deep": [{"token": {"secret": "token"}}]}
@@ -118,8 +119,8 @@ async def test_task_receives_the_secret_and_its_error_is_masked(
     echoed = await call(http, directory, task("echo", args))
 
     assert SEEN == [{"deep": [{"token": SENT}]}]
-    assert failed == Failure("task_failed", "ValueError: refused with {'deep': [{'token': '***'}]}")
-    assert echoed == Success(result='{"deep":[{"token":"***"}]}')
+    assert failed == Failure("task_failed", "ValueError: refused …")
+    assert echoed == Success(result='{"deep":…')
 
 
 async def test_missing_secret_prevents_the_call_and_is_retried(
@@ -157,6 +158,6 @@ async def test_defect_during_a_call_with_secrets_reveals_nothing(
         outcome = await call(http, directory, parse(HttpTarget, target))
 
     printed = capsys.readouterr()
-    assert outcome == Failure("target_error", "ZeroDivisionError: defect with ***")
+    assert outcome == Failure("target_error", "ZeroDivisionError: defect w…")
     assert "target call failed" in printed.out + printed.err + caplog.text
     assert SENT not in printed.out + printed.err + caplog.text
