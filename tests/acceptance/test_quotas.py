@@ -61,6 +61,14 @@ async def test_tenant_creates_no_schedule_beyond_its_quota(production: Productio
         await acme.cancel(key="few-0")
         await asyncio.sleep(2)
         replaced = await acme.put({"key": "one-more", "when": WHEN, "target": TARGET})
+        revivals = [
+            acme.put({"key": "few-0", "when": WHEN, "target": TARGET, "revive": True}),
+            acme.patch({"priority": 3}, key="few-0", revive=True),
+        ]
+        for revival in revivals:
+            with pytest.raises(CommandRejected) as not_revived:
+                await revival
+            assert not_revived.value.code == "quota_exceeded"
         free = await other.put_many(schedules("many", 20))
 
     assert [each.ok for each in first] == [True] * 5 + [False] * 3
@@ -85,6 +93,11 @@ async def test_puts_beyond_the_rate_are_refused_and_later_puts_succeed(
         await asyncio.sleep(1.1)
         later = await acme.put({"key": "few-1", "when": WHEN, "target": TARGET})
 
+    async with production.client(ACME, timeout=60) as acme:
+        triggers = [acme.trigger(key="few-1", request_id=f"trigger-{n}") for n in range(40)]
+        results = await asyncio.gather(*triggers, return_exceptions=True)
+
+    assert sum(isinstance(each, CommandRejected) for each in results) >= 15
     assert 15 <= len(refused) <= 25
     assert {rule for rule, _ in refused} == {"puts_per_second"}
     assert all(seconds for _, seconds in refused)
@@ -97,6 +110,8 @@ async def test_backfills_beyond_the_quota_create_no_run(production: Production) 
         production.stack.tenant(ACME) as rows,
         production.client(ACME, timeout=60) as acme,
     ):
+        await asyncio.sleep(1.1)  # the rate of puts
+        await acme.put({"key": "few-2", "when": WHEN, "target": TARGET})
         since, until = time_in(-5 * 3600), time_in(-1)
         with pytest.raises(CommandRejected) as refused:
             await acme.backfill(key="few-2", from_time=since, to=until, max_runs=11)

@@ -42,16 +42,17 @@ async def test_batch_creates_at_most_the_remaining_schedules() -> None:
     rooms["acme"].take()
 
     with pytest.raises(QuotaExceeded) as refused:
-        rooms["acme"].take()
+        rooms["acme"].check()
     assert refused.value.rule == "schedules"
     assert refused.value.retry_after
 
 
 async def test_count_is_reused_and_contains_the_recorded_creations() -> None:
     connection, known = CountedConnection(3), counts()
-    await known.rooms(cast("Any", connection), {"acme": 1})
+    rooms = await known.rooms(cast("Any", connection), {"acme": 1})
+    rooms["acme"].take()
 
-    known.record(["acme"])
+    known.record(rooms)
     rooms = await known.rooms(cast("Any", connection), {"acme": 1})
 
     assert connection.counts == 1

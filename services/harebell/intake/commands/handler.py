@@ -46,7 +46,7 @@ from harebell.runtime.clock import Clock, thread_cpu
 MAX_CHECK_CPU: Final = 1.0  # seconds of CPU time for one message
 MAX_UNINTERRUPTED_CPU: Final = 0.01  # seconds of CPU time before another task may run
 
-CHANGE_VERBS: Final = frozenset({"schedule.put", "schedule.patch"})
+CHANGE_VERBS: Final = frozenset({"schedule.put", "schedule.patch", "schedule.trigger"})
 
 log = structlog.get_logger()
 

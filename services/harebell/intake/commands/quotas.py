@@ -1,4 +1,4 @@
-"""Quotas that intake applies: changes of schedules per second, and the runs of one message."""
+"""Quotas that intake applies: changes and triggers per second, and the runs of one message."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from harebell.contract.command_base import CommandBase
-from harebell.contract.commands import ScheduleBackfill, SchedulePatch, SchedulePut
+from harebell.contract.commands import ScheduleBackfill, SchedulePatch, SchedulePut, ScheduleTrigger
 from harebell.contract.errors import QuotaExceeded
 from harebell.domain.tenant_policy import Quotas
 
@@ -65,7 +65,7 @@ class MessageQuotas:
 
     def check(self, command: CommandBase) -> None:
         """Raise `QuotaExceeded` for an item beyond a quota of its tenant."""
-        if isinstance(command, SchedulePut | SchedulePatch):
+        if isinstance(command, SchedulePut | SchedulePatch | ScheduleTrigger):
             self._check_rate()
         if isinstance(command, ScheduleBackfill) and not command.dry_run:
             self._check_backfill(command)
@@ -74,7 +74,7 @@ class MessageQuotas:
         rate = self.quotas.puts_per_second
         wait = 0.0 if rate is None else self.meters.take(self.tenant, rate, self.now)
         if wait:
-            reason = f"The tenant may change at most {rate:g} schedules per second."
+            reason = f"The tenant may change or trigger at most {rate:g} schedules per second."
             raise QuotaExceeded(reason, rule="puts_per_second", retry_after=round(wait, 3))
 
     def _check_backfill(self, command: ScheduleBackfill) -> None:

@@ -138,9 +138,7 @@ class CommandApplier:
             await failpoint.reach("ticker.change_before_commit")
         await failpoint.reach("ticker.change_after_commit")
         applied_at = self.clock.now()
-        self.schedule_counts.record(
-            version.tenant for version in unit.versions_in_force if version.number == 1
-        )
+        self.schedule_counts.record(rooms)
         self.versions.add(version for version, _ in unit.new_versions)
         self.wake.set()
         self.on_saved(saved.records)
@@ -277,19 +275,21 @@ async def _check_history(connection: asyncpg.Connection, item: BatchItem) -> Non
 
 
 def count_creations(unit: UnitOfWork, items: Iterable[BatchItem]) -> Counter[str]:
-    """Return the number of puts by tenant that may create a schedule."""
+    """Return the number of commands by tenant that may create or revive a schedule."""
     return Counter(
         item.message.tenant for item in items if item.response is None and _creates(unit, item)
     )
 
 
 def _creates(unit: UnitOfWork, item: BatchItem) -> bool:
-    """Return whether the command is a put of a schedule that does not exist or is deleted."""
+    """Return whether the command creates a schedule, or starts an ended one again."""
     context = item.context
-    if context is None or not isinstance(context.command, SchedulePut):
+    if context is None or not isinstance(context.command, SchedulePut | SchedulePatch):
         return False
     record = None if context.schedule_id is None else unit.schedules.get(context.schedule_id)
-    return record is None or record.state is ScheduleState.DELETED
+    if record is None or record.state is ScheduleState.DELETED:
+        return isinstance(context.command, SchedulePut)
+    return bool(context.command.revive) and unit.has_ended(record)
 
 
 async def decide_batch(
@@ -303,7 +303,7 @@ async def decide_batch(
     """Apply each command to the unit and set its response.
 
     A repeated command changes nothing and gets the first response.
-    A put that would create a schedule beyond the quota of its tenant is rejected.
+    A command that would create or revive a schedule beyond the quota of its tenant is rejected.
     Between the commands, the batches of other tenants may be applied.
     """
     responses = dict(repeated)
@@ -317,9 +317,12 @@ async def decide_batch(
             continue
         if item.context is not None and item.response is None:
             try:
-                if item.message.tenant in rooms and _creates(unit, item):
-                    rooms[item.message.tenant].take()
+                room = rooms.get(item.message.tenant) if _creates(unit, item) else None
+                if room is not None:
+                    room.check()
                 item.set_response(_apply(unit, item, item.context._replace(applied_at=now)))
+                if room is not None:
+                    room.take()
             except Rejected as error:
                 item.reject(error)
         if item.key is not None:

@@ -1,6 +1,6 @@
 """Counts of the live schedules of tenants, for their quota `schedules`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,17 +44,22 @@ class _Count:
 
 @dataclass(slots=True)
 class ScheduleRoom:
-    """The schedules that a tenant may still create in a transaction, and its quota."""
+    """The schedules that a tenant may still create or revive in a transaction, and its quota."""
 
     limit: int
     remaining: int
+    taken: int = 0
 
-    def take(self) -> None:
-        """Count one creation. Raise `QuotaExceeded` without room."""
+    def check(self) -> None:
+        """Raise `QuotaExceeded` without room."""
         if self.remaining <= 0:
             reason = f"The tenant may have at most {self.limit} schedules that have not ended."
             raise QuotaExceeded(reason, rule=SCHEDULES, retry_after=RETRY_AFTER)
+
+    def take(self) -> None:
+        """Count one creation."""
         self.remaining -= 1
+        self.taken += 1
 
 
 @dataclass(slots=True)
@@ -79,11 +84,11 @@ class ScheduleCounts:
                 rooms[tenant] = ScheduleRoom(limit, limit - count)
         return rooms
 
-    def record(self, created: Iterable[str]) -> None:
-        """Count the schedules that a committed transaction has created, by their tenants."""
-        for tenant in created:
+    def record(self, rooms: Mapping[str, ScheduleRoom]) -> None:
+        """Count the schedules that a committed transaction has created or revived."""
+        for tenant, room in rooms.items():
             if tenant in self._counts:
-                self._counts[tenant].number += 1
+                self._counts[tenant].number += room.taken
 
     async def _count(
         self, connection: asyncpg.Connection, tenant: str, creations: int, *, limit: int
