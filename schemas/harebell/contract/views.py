@@ -112,7 +112,7 @@ class VersionListView(ViewResponse):
 class UpcomingRunNote(Message):
     """One fact about an upcoming run, such as a clock change or a jitter."""
 
-    about: str  # dst_gap, dst_overlap, jitter, phase, skipped, sequential
+    about: str  # days, dst_gap, dst_overlap, jitter, phase, skipped, sequential, step
     text: str
 
 

@@ -24,6 +24,13 @@ MAX_RULES: Final = 16  # of one `any_of`
 INVALID_WHEN: Final = "invalid_when"
 
 
+class DayMatch(StrEnum):
+    """The day fields that a date must match if an expression restricts both. The default is one."""
+
+    EITHER = "either"
+    BOTH = "both"
+
+
 class DstGap(StrEnum):
     """The rule for a local time that a clock change skips: the instant after the gap, or no run."""
 
@@ -102,6 +109,7 @@ class CronRule(Recurring):
     """Runs at the times of a cron expression. The DST rules default to those of Debian's cron."""
 
     cron: Annotated[str, StringConstraints(min_length=1, max_length=MAX_CRON)]
+    day_match: DayMatch | None = None
     dst_gap: DstGap | None = None
     dst_overlap: DstOverlap | None = None
 

@@ -44,6 +44,7 @@ class NoteKind(StrEnum):
     SKIPPED = "skipped"
     SEQUENTIAL = "sequential"
     STEP = "step"
+    DAYS = "days"
     CALENDAR = "calendar"
     BLACKOUT = "blackout"
 
@@ -204,6 +205,11 @@ def _step_notes(recurrence: Recurrence, time: datetime) -> Iterator[PreviewNote]
         for step in open_steps(cron.expression):
             text = f"The part {step.written} of the {step.field} means {step.meaning}."
             yield PreviewNote(NoteKind.STEP, text)
+        if cron.differs_in_debian:
+            text = (
+                "One of the day fields is enough. Debian's cron requires both, as `day_match` can."
+            )
+            yield PreviewNote(NoteKind.DAYS, text)
 
 
 def _dst_notes(recurrence: Recurrence, time: datetime) -> Iterator[DstNote]:

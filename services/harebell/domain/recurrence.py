@@ -189,6 +189,7 @@ def _recurrence_of_when(when: When, schedule_id: UUID, accepted_at: datetime) ->
                 rule.cron,
                 rule.timezone,
                 hash_id=schedule_id,
+                day_match=rule.day_match,
                 dst_gap=rule.dst_gap,
                 dst_overlap=rule.dst_overlap,
             )

@@ -89,6 +89,7 @@ def _check_cron(rule: CronRule, schedule_id: UUID | None, field: str) -> None:
             rule.cron,
             rule.timezone,
             hash_id=schedule_id,
+            day_match=rule.day_match,
             dst_gap=rule.dst_gap,
             dst_overlap=rule.dst_overlap,
         )

@@ -66,6 +66,7 @@ MEANINGS: Final = {
     "end": "The last time at which a run may be scheduled. A date includes its whole day.",
     "times": "The number of runs after which the schedule is completed.",
     "until": "Completes the schedule after its first successful run.",
+    "day_match": "The day fields that must match if both are restricted: `either` or `both`.",
     "dst_gap": "The rule for a local time that a clock change skips.",
     "dst_overlap": "The rule for a local time that a clock change repeats.",
     "from": "With `completion`, each interval begins when the previous run ends.",

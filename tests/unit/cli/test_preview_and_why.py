@@ -39,6 +39,14 @@ def test_preview_shows_the_full_form_of_a_step(cli: CommandLine) -> None:
     assert notes == [[{"about": "step", "text": text}]] * 2
 
 
+@pytest.mark.requirement("ASK-24")
+def test_preview_says_that_debian_requires_both_day_fields(cli: CommandLine) -> None:
+    result = cli("schedule", "preview", "0 0 */2 * MON", "--count", "1", "-o", "json")
+
+    (note,) = json.loads(result.stdout)[0]["notes"]
+    assert (note["about"], "Debian" in note["text"]) == ("days", True)
+
+
 def test_preview_of_a_rule_shows_the_step_of_its_own_expression(
     cli: CommandLine, tmp_path: Path
 ) -> None:

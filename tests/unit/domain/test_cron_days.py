@@ -6,6 +6,8 @@ from typing import Final
 
 import pytest
 
+from harebell.contract.errors import InvalidCron
+from harebell.contract.when import DayMatch
 from harebell.domain.cron import Cron
 
 DAY: Final = timedelta(days=1)
@@ -71,8 +73,56 @@ def test_special_days_match_the_calendar(expression: str, counts: Callable[[date
     assert runs(expression) == [day for day in days if counts(day)]
 
 
-def runs(expression: str) -> list[date]:
-    cron, found = Cron.parse(expression), []
+@pytest.mark.requirement("S04", "ASK-24")
+@pytest.mark.parametrize(
+    ("expression", "counts"),
+    [
+        ("0 0 1-7 * MON", lambda day: day.day <= 7 and day.isoweekday() == MON),
+        ("0 0 */2 * MON", lambda day: day.day % 2 == 1 and day.isoweekday() == MON),
+        ("0 0 L * FRI", lambda day: last(day) and day.isoweekday() == FRI),
+        ("0 0 13,L * 5,7", lambda d: (d.day == 13 or last(d)) and d.isoweekday() in (FRI, SUN)),
+        ("0 0 29 2 7", lambda day: (day.month, day.day, day.isoweekday()) == (2, 29, SUN)),
+        ("0 0 * * MON", lambda day: day.isoweekday() == MON),
+        ("0 0 13 * *", lambda day: day.day == 13),
+        ("0 0 15W * ?", nearest_to(15)),
+    ],
+)
+def test_date_matches_both_day_fields(expression: str, counts: Callable[[date], bool]) -> None:
+    days = [FIRST + n * DAY for n in range((END - FIRST).days)]
+
+    assert runs(expression, DayMatch.BOTH) == [day for day in days if counts(day)]
+
+
+@pytest.mark.requirement("ASK-24")
+def test_day_that_no_month_has_matches_no_date_with_both_fields() -> None:
+    with pytest.raises(InvalidCron, match="no date matches"):
+        Cron.parse("0 0 31 2 MON", day_match=DayMatch.BOTH)
+
+
+@pytest.mark.requirement("ASK-24")
+@pytest.mark.parametrize(
+    ("expression", "differs"),
+    [
+        ("0 0 */2 * MON", True),
+        ("0 0 13 * */2", True),
+        ("0 0 */2,5 * MON", True),
+        ("0 0 */1 * MON", False),
+        ("0 0 13 * FRI", False),
+        ("0 0 */2 * *", False),
+        ("0 0 ? * */2", False),
+        ("@weekly", False),
+    ],
+)
+def test_expression_that_debian_reads_differently_is_known(
+    expression: str,
+    differs: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    assert Cron.parse(expression).differs_in_debian is differs
+    assert not Cron.parse(expression, day_match=DayMatch.BOTH).differs_in_debian
+
+
+def runs(expression: str, day_match: DayMatch | None = None) -> list[date]:
+    cron, found = Cron.parse(expression, day_match=day_match), []
     moment = datetime.combine(FIRST, datetime.min.time(), UTC) - DAY / 2
     while (following := cron.next_after(moment)) is not None and following.date() < END:
         assert following.time() == datetime.min.time()

@@ -31,9 +31,10 @@ class DateRule:
     weekdays: frozenset[int] = frozenset()
     nth_weekdays: tuple[tuple[int, int], ...] = ()  # a weekday, and 1 for the first one in a month
     last_weekdays: tuple[int, ...] = ()
+    needs_both: bool = False  # a plain weekday and a day of the month
 
     @classmethod
-    def parse(cls, day: str, month: str, weekday: str) -> Self | None:
+    def parse(cls, day: str, month: str, weekday: str, *, needs_both: bool = False) -> Self | None:
         """Return the rule of converted fields, or None if croniter must decide about the dates.
 
         Fields that match every date, and `15W`, have no rule.
@@ -52,6 +53,7 @@ class DateRule:
             weekdays=frozenset(int(each) for each in weekdays if each.isdigit()),
             nth_weekdays=tuple((int(each), int(number)) for each, number in nth),
             last_weekdays=tuple(int(each[1:]) for each in weekdays if each.startswith(_LAST)),
+            needs_both=needs_both and _ANY not in (day, weekday),
         )
 
     def first_from(self, start: date) -> date | None:
@@ -71,7 +73,8 @@ class DateRule:
     @property
     def _has_any_date(self) -> bool:
         """Return whether some month contains some day of the rule."""
-        if self.is_last_day or self.weekdays or self.nth_weekdays or self.last_weekdays:
+        has_weekday = self.weekdays or self.nth_weekdays or self.last_weekdays
+        if self.is_last_day or (has_weekday and not self.needs_both):
             return True
         return any(day <= _MAX_DAYS[month - 1] for month in self.months for day in self.days)
 
@@ -83,6 +86,14 @@ class DateRule:
         """Yield the matching days of a month, and of plain weekdays the first ones from `first`."""
         monday, length = monthrange(year, month)
         sunday_first = (monday + 1) % _DAYS_PER_WEEK  # the weekday of the first day
+        if self.needs_both:
+            days = {*self.days, length} if self.is_last_day else self.days
+            yield from (
+                day
+                for day in days
+                if day <= length and (sunday_first + day - 1) % _DAYS_PER_WEEK in self.weekdays
+            )
+            return
         yield from (day for day in self.days if day <= length)
         if self.is_last_day:
             yield length

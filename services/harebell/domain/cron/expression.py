@@ -8,10 +8,10 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from harebell.contract.errors import InvalidCron
-from harebell.contract.when import DstGap, DstOverlap
+from harebell.contract.when import DayMatch, DstGap, DstOverlap
 from harebell.domain.cron.matcher import CronMatcher
 from harebell.domain.cron.next_time import DstRule, next_time_after
-from harebell.domain.cron.parser import parse
+from harebell.domain.cron.parser import has_wild_day, parse
 from harebell.domain.cron.timezones import load_timezone
 
 MAX_CACHED: Final = 16_384  # expressions
@@ -28,6 +28,11 @@ class Cron:
     matcher: CronMatcher
     dst: DstRule
 
+    @property
+    def differs_in_debian(self) -> bool:
+        """Return whether Debian's cron requires both day fields, of which one is enough here."""
+        return not self.matcher.needs_both_days and has_wild_day(self.expression)
+
     @classmethod
     def parse(
         cls,
@@ -35,6 +40,7 @@ class Cron:
         zone: str = "UTC",
         *,
         hash_id: UUID | None = None,
+        day_match: DayMatch | None = None,
         dst_gap: DstGap | None = None,
         dst_overlap: DstOverlap | None = None,
     ) -> Self:
@@ -46,7 +52,7 @@ class Cron:
         cron = cls(
             expression=expression,
             zone=load_timezone(zone),
-            matcher=CronMatcher(parsed.text),
+            matcher=CronMatcher(parsed.text, needs_both_days=day_match is DayMatch.BOTH),
             dst=DstRule(parsed.is_fixed_time, dst_gap, dst_overlap),
         )
         if not _has_any_time(cron.matcher, cron.zone, cron.dst):

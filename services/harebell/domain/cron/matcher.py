@@ -22,13 +22,17 @@ _CANDIDATES: Final = 2  # dates of one search: the day of its start, and the nex
 
 @dataclass(frozen=True, slots=True)
 class CronMatcher:
-    """The local times, without a time zone, that match `text` of a `ParsedCron`."""
+    """The local times, without a time zone, that match `text` of a `ParsedCron`.
+
+    With `needs_both_days`, a date must match both restricted day fields, and otherwise one of them.
+    """
 
     text: str
+    needs_both_days: bool = False
 
     def next_after(self, local: datetime) -> datetime | None:
         """Return the first match after `local`, or None without a match in fifty years."""
-        dates, times = _parsed(self.text)
+        dates, times = _parsed(self.text, needs_both_days=self.needs_both_days)
         if dates is None:
             return _next_time(times, local)
         day = dates.first_from(local.date())
@@ -53,9 +57,9 @@ def _next_time(times: croniter, local: datetime) -> datetime | None:
 
 
 @lru_cache(maxsize=MAX_CACHED)
-def _parsed(text: str) -> tuple[DateRule | None, croniter]:
+def _parsed(text: str, *, needs_both_days: bool) -> tuple[DateRule | None, croniter]:
     """Return the dates of the expression, and its times on every day or, without dates, all."""
     minute, hour, day, month, weekday, *second = text.split()
-    dates = DateRule.parse(day, month, weekday)
+    dates = DateRule.parse(day, month, weekday, needs_both=needs_both_days)
     days = [day, month, weekday] if dates is None else ["*"] * 3
     return dates, croniter(" ".join([minute, hour, *days, *second]), _ANY_TIME)

@@ -84,6 +84,18 @@ def times_per_day(expression: str) -> int:
     return prod(len(of.all) if text == "*" else len(text.split(",")) for text, of in columns)
 
 
+def has_wild_day(expression: str) -> bool:
+    """Return whether both day fields of a valid expression are restricted, one by `*/n`.
+
+    Debian's cron decides by the first character of a field, although its manual says otherwise.
+    """
+    *_, day, month, weekday = _words(expression)
+    del month
+    fields = day_of_month(day, _NIL), day_of_week(weekday, _NIL)
+    is_restricted = all(each.is_restricted for each in fields)
+    return is_restricted and "*" in (day.text[:1], weekday.text[:1])
+
+
 def open_steps(expression: str) -> tuple[OpenStep, ...]:
     """Return the steps after one value in a valid expression, in the order of the fields."""
     words = _words(expression)

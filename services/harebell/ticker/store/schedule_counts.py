@@ -57,7 +57,7 @@ class ScheduleRoom:
             raise QuotaExceeded(reason, rule=SCHEDULES, retry_after=RETRY_AFTER)
 
     def take(self) -> None:
-        """Count one creation."""
+        """Count one creation or revival."""
         self.remaining -= 1
         self.taken += 1
 
