@@ -1,11 +1,12 @@
 """The calls of targets: one HTTP request, one AMQP message or one Python task per attempt.
 
 * call            one call of a target within its timeout, with an outcome in every case
-* secret_values   secrets of the call, and the mask of its outcome
+* secret_values   secrets of the call, and the short excerpts of its outcome
 * policy_guard    the judgement of an attempt by the tenant policy
 * call_signer     the signing keys of an attempt
 * attempt         the context and the outcome of an attempt
 * http            the HTTP target
+* name_resolver   the look-ups of host names
 * tenant_tls      the CA and the client certificate of a tenant
 * client_spans    the spans of HTTP requests and AMQP messages
 * http_request    rules for the request and its redirects

@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from aiohttp import (
     AddrInfoType,
+    AsyncResolver,
     ClientConnectorError,
     ClientError,
     ClientHandlerType,
@@ -23,16 +24,15 @@ from aiohttp import (
     ClientTimeout,
     DummyCookieJar,
     ServerDisconnectedError,
-    ThreadedResolver,
 )
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.abc import AbstractResolver
 
-from harebell.contract.errors import NotAllowed, PrivateAddress, Rejected, SecretMissing
+from harebell.contract.errors import NotAllowed, Rejected, SecretMissing
 from harebell.contract.target import HttpCall
 from harebell.domain.retry import Failure
 from harebell.domain.target_check import check_address, check_request_url
 from harebell.domain.tenant_policy import PolicySource, TenantPolicy
-from harebell.domain.url_policy import Egress, is_allowed_address
+from harebell.domain.url_policy import Egress
 from harebell.executor.targets.attempt import (
     MAX_EXCERPT,
     AttemptContext,
@@ -48,6 +48,13 @@ from harebell.executor.targets.http_request import (
     request_of,
 )
 from harebell.executor.targets.http_response import failure_of, outcome_of
+from harebell.executor.targets.name_resolver import (
+    DNS_TRIES,
+    DNS_TRY,
+    TENANT,
+    BoundedResolver,
+    CheckedResolver,
+)
 from harebell.executor.targets.policy_guard import refused
 from harebell.executor.targets.status_line import SEEN, SeenResponse, StatusLineConnector
 from harebell.executor.targets.tenant_tls import TlsContexts
@@ -91,9 +98,11 @@ class HttpTargets:
         self._resolver = resolver
         self._connections = connections
         self._session: ClientSession
+        self._names: BoundedResolver
 
     async def __aenter__(self) -> Self:
-        resolver = self._resolver or ThreadedResolver()
+        inner = self._resolver or AsyncResolver(timeout=DNS_TRY, tries=DNS_TRIES)
+        resolver = self._names = BoundedResolver(inner)
         is_direct = self._proxy is None
         self._session = ClientSession(
             connector=StatusLineConnector(
@@ -121,6 +130,7 @@ class HttpTargets:
         trace: TracebackType | None,
     ) -> None:
         await self._session.close()
+        await self._names.close()
 
     async def call(self, call: HttpCall, attempt: AttemptContext, seconds: float) -> TargetOutcome:
         """Send the request and return the outcome of its response or of its error.
@@ -131,6 +141,7 @@ class HttpTargets:
         """
         tenant = attempt.ticket.run_spec.tenant
         check = AddressCheck(self._policies.current.of(tenant), self._egress)
+        tenant_token = TENANT.set(tenant)
         token = _ADDRESS_CHECK.set(check if check.policy.restricts_http else None)
         seen = SeenResponse()
         seen_token = SEEN.set(seen)
@@ -157,6 +168,7 @@ class HttpTargets:
         finally:
             SEEN.reset(seen_token)
             _ADDRESS_CHECK.reset(token)
+            TENANT.reset(tenant_token)
 
     async def _exchange(
         self,
@@ -311,32 +323,3 @@ async def _read_excerpt(response: ClientResponse) -> str | None:
     if not beginning or "Content-Encoding" in response.headers:
         return None
     return excerpt(beginning.decode(errors="replace"))
-
-
-class CheckedResolver(AbstractResolver):
-    """A resolver that permits only public addresses and the allowed networks."""
-
-    def __init__(self, inner: AbstractResolver, egress: Egress) -> None:
-        self._inner = inner
-        self._egress = egress
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Resolve the host. Raise `PrivateAddress` if any of its addresses is not permitted.
-
-        The error does not contain the address, because a schedule could read the internal DNS.
-        """
-        results = await self._inner.resolve(host, port, family)
-        if not all(
-            is_allowed_address(
-                ip_address(result["host"]), self._egress.allowed, self._egress.denied
-            )
-            for result in results
-        ):
-            reason = f"The host {host} must have only public or allowed addresses."
-            raise PrivateAddress(reason, field="url")
-        return results
-
-    async def close(self) -> None:
-        await self._inner.close()
