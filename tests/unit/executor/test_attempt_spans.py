@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestServer
 from tests.fakes.attempts import attempt
 from tests.fakes.lane import LaneHarness
 from tests.fakes.spans import NEVER, ids, link_ids, parent_id, recorded_spans
+from tests.fakes.target_connections import amqp_targets
 from tests.fakes.tickets import after, ticket
 
 from harebell.contract.errors import BrokerUnavailable
@@ -22,7 +23,6 @@ from harebell.domain.tenant_policy import TenantPolicies
 from harebell.domain.url_policy import Egress
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.attempt_spans import AttemptSpans, exemplar_of
-from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.http import HttpTargets
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -171,7 +171,7 @@ async def test_message_of_an_amqp_target_carries_the_context_of_its_span(
         if error is not None:
             raise error
 
-    targets = AmqpTargets(publish, [publish])
+    targets = amqp_targets(publish)
     message = AmqpMessage.model_validate({"exchange": "bills", "routing_key": "due"})
 
     with recorded_spans() as spans:

@@ -1,14 +1,19 @@
 """The AMQP target: one confirmed and mandatory message to an exchange of another service.
 
+Each tenant has two connections, so a message that many queues receive, or a channel that RabbitMQ
+closes, delays the messages of its own tenant alone.
+
 RabbitMQ closes the channel after a publish to a missing or forbidden exchange. All unconfirmed
 messages of that channel are lost, and often those of the whole connection. The first message of a
-route therefore uses a probe connection, which carries no other message. Later messages share one
-connection until one of them fails.
+route therefore uses the probe connection, which carries one message at a time. Later messages use
+the shared connection until one of them fails.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, cast
 
 from aio_pika import DeliveryMode, Message
@@ -34,8 +39,8 @@ from harebell.messaging import pamqp_patch
 
 pamqp_patch.install()
 
-PROBE_CONNECTIONS: Final = 4
-MAX_PROBE_SECONDS: Final = 5.0  # for which one message may occupy a probe connection
+MAX_IDLE: Final = 64  # tenants with connections that no attempt uses
+MAX_PROBE_SECONDS: Final = 5.0  # for which one message may occupy the probe connection
 MAX_VERIFIED_ROUTES: Final = 10_000  # the oldest route is dropped first
 _HALF_MS: Final = 0.5
 _MS_PER_SECOND: Final = 1_000
@@ -43,28 +48,53 @@ _MS_PER_SECOND: Final = 1_000
 AmqpRoute: TypeAlias = tuple[str, str]  # exchange and routing key; permissions depend on both
 
 
-class PublishFunction(Protocol):
-    """A function that returns after the confirm of RabbitMQ, such as `Connection.publish`."""
+class TargetConnection(Protocol):
+    """A connection that opens at its first use, such as `Connection`."""
 
-    async def __call__(
+    async def publish(
         self,
         exchange: str,
         routing_key: str,
         message: Message,
         *,
         timeout: float,  # noqa: ASYNC109  # the parameter of `Connection.publish`
-    ) -> None: ...
+    ) -> None:
+        """Publish the message, and return after the confirm of RabbitMQ."""
+
+    async def close(self) -> None:
+        """Close the connection."""
+
+
+@dataclass(slots=True)
+class _Connections:
+    """The connections of one tenant, and the number of attempts that use them."""
+
+    shared: TargetConnection
+    probe: TargetConnection
+    probing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    in_use: int = 0
+
+    async def close(self) -> None:
+        await self.shared.close()
+        await self.probe.close()
 
 
 class AmqpTargets:
-    """The connections for AMQP targets: `shared`, and one for each of `probes`."""
+    """The connections for AMQP targets. `open_connection` receives the name of the tenant."""
 
-    def __init__(self, shared: PublishFunction, probes: Iterable[PublishFunction]) -> None:
-        self._shared = shared
-        self._probes: asyncio.LifoQueue[PublishFunction] = asyncio.LifoQueue()
-        for probe in probes:
-            self._probes.put_nowait(probe)
+    def __init__(self, open_connection: Callable[[str], TargetConnection]) -> None:
+        self._open_connection = open_connection
+        # In the order of their last use. The slots bound those in use, and `MAX_IDLE` the others.
+        self._tenants: OrderedDict[str, _Connections] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
         self._verified: dict[AmqpRoute, None] = {}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for connections in self._tenants.values():
+            self._close(connections)
+        self._tenants.clear()
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def call(
         self, message: AmqpMessage, attempt: AttemptContext, seconds: float
@@ -74,12 +104,14 @@ class AmqpTargets:
         A missing queue or exchange is retryable, because its service may declare it later.
         """
         route = (message.exchange, message.routing_key)
-        publish = self._publish_shared if route in self._verified else self._publish_probe
+        publish = _publish_shared if route in self._verified else _publish_probe
+        connections = self._connections_of(attempt.ticket.run_spec.tenant)
         span = start_send(message, attempt)
         if span is not None:
             attempt = attempt._replace(trace=span.context)
+        connections.in_use += 1
         try:
-            await publish(route, _envelope(message, attempt), seconds)
+            await publish(connections, route, _envelope(message, attempt), seconds=seconds)
         except HarebellError as error:
             if span is not None:
                 span.fail(error.code)
@@ -91,6 +123,7 @@ class AmqpTargets:
                 own=len(error.reason),
             )
         finally:
+            connections.in_use -= 1
             if span is not None:
                 span.end()
         self._verified[route] = None
@@ -98,25 +131,46 @@ class AmqpTargets:
             del self._verified[next(iter(self._verified))]
         return Success()
 
-    async def _publish_probe(self, route: AmqpRoute, message: Message, seconds: float) -> None:
-        probe = await self._probes.get()
-        try:
-            await probe(*route, message, timeout=min(seconds, MAX_PROBE_SECONDS))
-        finally:
-            self._probes.put_nowait(probe)
+    def _connections_of(self, tenant: str) -> _Connections:
+        """Return the connections of the tenant, and close those that were idle longest."""
+        connections = self._tenants.get(tenant)
+        if connections is None:
+            connections = _Connections(self._open_connection(tenant), self._open_connection(tenant))
+            self._tenants[tenant] = connections
+            idle = [name for name, each in self._tenants.items() if not each.in_use]
+            for name in idle[: max(0, len(idle) - MAX_IDLE)]:
+                self._close(self._tenants.pop(name))
+        self._tenants.move_to_end(tenant)
+        return connections
 
-    async def _publish_shared(self, route: AmqpRoute, message: Message, seconds: float) -> None:
-        """Publish on the shared connection. Report a closed channel as `BrokerUnavailable`.
+    def _close(self, connections: _Connections) -> None:
+        task = asyncio.create_task(connections.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
-        Another message may have caused that close, so its reason does not count for this message.
-        """
-        try:
-            await self._shared(*route, message, timeout=seconds)
-        except (NotAllowed, Unroutable) as error:
-            if error.code == Unroutable.code:  # RabbitMQ returned this message
-                raise
-            reason = f"RabbitMQ did not confirm the message: {error.reason}"
-            raise BrokerUnavailable(reason) from error
+
+async def _publish_probe(
+    connections: _Connections, route: AmqpRoute, message: Message, *, seconds: float
+) -> None:
+    async with connections.probing:
+        timeout = min(seconds, MAX_PROBE_SECONDS)
+        await connections.probe.publish(*route, message, timeout=timeout)
+
+
+async def _publish_shared(
+    connections: _Connections, route: AmqpRoute, message: Message, *, seconds: float
+) -> None:
+    """Publish on the shared connection. Report a closed channel as `BrokerUnavailable`.
+
+    Another message may have caused that close, so its reason does not count for this message.
+    """
+    try:
+        await connections.shared.publish(*route, message, timeout=seconds)
+    except (NotAllowed, Unroutable) as error:
+        if error.code == Unroutable.code:  # RabbitMQ returned this message
+            raise
+        reason = f"RabbitMQ did not confirm the message: {error.reason}"
+        raise BrokerUnavailable(reason) from error
 
 
 @asynccontextmanager
@@ -124,15 +178,13 @@ async def open_amqp(
     url: str, *, name: str, properties: Mapping[str, str]
 ) -> AsyncIterator[AmqpTargets]:
     """Yield the AMQP targets. Each connection opens at its first use."""
-    connections = [
-        Connection(url, name=name, properties=properties) for _ in range(1 + PROBE_CONNECTIONS)
-    ]
-    shared, *probes = (connection.publish for connection in connections)
+    targets = AmqpTargets(
+        lambda tenant: Connection(url, name=f"{name} of {tenant}", properties=properties)
+    )
     try:
-        yield AmqpTargets(shared, probes)
+        yield targets
     finally:
-        for connection in connections:
-            await connection.close()
+        await targets.close()
 
 
 def _envelope(message: AmqpMessage, attempt: AttemptContext) -> Message:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import aio_pika
 import pytest
@@ -14,12 +15,14 @@ from harebell.contract.message import parse
 from harebell.contract.target import AmqpMessage
 from harebell.contract.target_headers import MAX_HEADERS_SIZE
 from harebell.domain.retry import Failure
-from harebell.executor.targets.amqp import AmqpTargets, open_amqp
+from harebell.executor.targets.amqp import MAX_IDLE, AmqpTargets, open_amqp
 from harebell.executor.targets.attempt import Success, TargetOutcome
+from harebell.runtime.clock import monotonic
 
 pytestmark = pytest.mark.broker
 
-SECONDS = 5.0
+SECONDS = 20.0
+QUEUES, FLOOD, LONG_TEXT = 200, 60, "x" * 60_000
 EXCHANGE = "acme.jobs"
 INTERNAL = "acme.internal"  # RabbitMQ rejects a publish to it with 403
 FULL = "acme.full"
@@ -60,9 +63,12 @@ async def amqp(amqp_url: str) -> AsyncIterator[AmqpTargets]:
         yield targets
 
 
-async def publish(amqp: AmqpTargets, **fields: object) -> TargetOutcome:
+async def publish(amqp: AmqpTargets, *, tenant: str = "default", **fields: Any) -> TargetOutcome:
     message = parse(AmqpMessage, {"exchange": EXCHANGE, "routing_key": "report", **fields})
-    return await amqp.call(message, attempt(), SECONDS)
+    context = attempt()
+    run_spec = context.ticket.run_spec.model_copy(update={"tenant": tenant})
+    ticket = context.ticket.model_copy(update={"run_spec": run_spec})
+    return await amqp.call(message, context._replace(ticket=ticket), SECONDS)
 
 
 @pytest.mark.requirement("S20")
@@ -199,7 +205,7 @@ async def test_message_of_a_replay_has_the_replay_number(acme: Acme, amqp: AmqpT
     [({}, b""), ({"text": "é\r\n"}, b"\xc3\xa9\r\n"), ({"base64": "AP8K"}, b"\x00\xff\n")],
 )
 async def test_body_arrives_unchanged(
-    acme: Acme, amqp: AmqpTargets, payload: dict[str, object], body: bytes
+    acme: Acme, amqp: AmqpTargets, payload: dict[str, Any], body: bytes
 ) -> None:
     assert await publish(amqp, **payload) == Success()
 
@@ -269,6 +275,66 @@ async def test_route_uses_a_probe_connection_again_after_a_failure(
 
     codes = [outcome.code for outcome in outcomes if isinstance(outcome, Failure)]
     assert codes == ["broker_unavailable", "no_exchange"]
+
+
+@pytest.mark.measures
+@pytest.mark.requirement("P5")
+async def test_message_to_many_queues_delays_no_message_of_another_tenant(
+    acme: Acme, amqp: AmqpTargets
+) -> None:
+    """Compare the longest confirm beside the messages of the own and of another tenant."""
+    wide = await acme.channel.declare_exchange("acme.wide", "fanout", auto_delete=True)
+    for _ in range(QUEUES):
+        queue = await acme.channel.declare_queue(
+            exclusive=True, arguments={"x-max-length": 1, "x-overflow": "drop-head"}
+        )
+        await queue.bind(wide)
+    await publish(amqp, exchange="acme.wide")
+    for tenant in ("acme", "umbrella"):
+        await publish(amqp, tenant=tenant)  # verifies the route and opens the connection
+
+    async def longest_of(tenant: str) -> float:
+        flood = [
+            asyncio.create_task(publish(amqp, tenant="acme", exchange="acme.wide", text=LONG_TEXT))
+            for _ in range(FLOOD)
+        ]
+        seconds = []
+        for _ in range(10):
+            began = monotonic()
+            assert await publish(amqp, tenant=tenant) == Success()
+            seconds.append(monotonic() - began)
+        await asyncio.gather(*flood)
+        return max(seconds)
+
+    own, other = await longest_of("acme"), await longest_of("umbrella")
+
+    assert other < own / 2
+
+
+async def test_connections_of_idle_tenants_are_closed() -> None:
+    opened: list[str] = []
+    closed: list[str] = []
+
+    class Recorded:
+        def __init__(self, tenant: str) -> None:
+            self.tenant = tenant
+            opened.append(tenant)
+
+        async def publish(self, *_: object, **__: object) -> None:
+            await asyncio.sleep(0)
+
+        async def close(self) -> None:
+            closed.append(self.tenant)
+
+    amqp = AmqpTargets(Recorded)
+    for number in range(MAX_IDLE + 1):
+        await publish(amqp, tenant=f"tenant-{number}")
+    await publish(amqp, tenant="tenant-1")
+
+    assert closed == ["tenant-0", "tenant-0"]
+    assert len(opened) == 2 * (MAX_IDLE + 1)
+    await amqp.close()
+    assert sorted(closed) == sorted(opened)
 
 
 async def test_outcome_is_retryable_when_rabbitmq_is_unavailable() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import aio_pika
 import pytest
 from tests.fakes.attempts import attempt, no_keys
+from tests.fakes.target_connections import amqp_targets
 from tests.integration.executor.targets.servers import HttpServer
 
 from harebell.contract.target import (
@@ -19,7 +20,6 @@ from harebell.contract.target import (
     TaskTarget,
 )
 from harebell.domain.retry import Failure
-from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import Success
 from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
@@ -72,7 +72,7 @@ async def targets(
     task = TaskTargets(tasks_of({"echo": echo, "sleep": sleep, "wait": wait}), threads=1)
     yield Targets(
         http=http,
-        amqp=AmqpTargets(exchange.publish, [exchange.publish]),
+        amqp=amqp_targets(exchange.publish),
         task=task,
         secrets=SecretResolver(SecretFiles(None)),
         signer=no_keys(),

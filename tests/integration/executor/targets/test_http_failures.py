@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.attempts import attempt, no_keys
+from tests.fakes.target_connections import amqp_targets
 from tests.integration.executor.targets.servers import (
     LOOPBACK,
     UNRESTRICTED,
@@ -21,7 +22,6 @@ from harebell.contract.target import HttpCall, HttpTarget
 from harebell.domain.retry import Failure
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.domain.url_policy import Egress
-from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import Delegated, Success, TargetOutcome
 from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
@@ -42,7 +42,7 @@ async def call(
 
     targets = Targets(
         http=http,
-        amqp=AmqpTargets(unused, []),
+        amqp=amqp_targets(unused),
         task=TaskTargets({}),
         secrets=SecretResolver(SecretFiles(None)),
         signer=no_keys(),

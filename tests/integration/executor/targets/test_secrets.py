@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.fakes.attempts import attempt, no_keys
+from tests.fakes.target_connections import amqp_targets
 from tests.integration.executor.targets.servers import HttpServer
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpTarget, Target, TaskTarget
 from harebell.domain.retry import Failure
-from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.attempt import Delegated, Success, TargetOutcome
 from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
@@ -58,7 +58,7 @@ async def call(
     tasks = TaskTargets(tasks_of({"fail": fail, "echo": echo}), threads=1)
     targets = Targets(
         http=http,
-        amqp=AmqpTargets(unused, [unused]),
+        amqp=amqp_targets(unused),
         task=tasks,
         secrets=SecretResolver(SecretFiles(directory)),
         signer=no_keys(),
