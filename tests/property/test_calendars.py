@@ -6,7 +6,7 @@ from itertools import pairwise
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -201,6 +201,13 @@ def test_recurrence_has_the_decided_times_of_every_time_around(
         assert [at for at, _ in recurrence.times_moved_to(each)] == expected[each]
 
 
+ENDS_IN_A_GAP = Calendar.create(
+    "c",
+    ZoneInfo("America/New_York"),
+    windows=[WeeklyWindow(frozenset([6]), time(0, 0), time(2, 15))],
+)
+
+
 def _is_in_gap(local: datetime) -> bool:
     zone = local.tzinfo
     return local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != local.replace(tzinfo=None)
@@ -208,6 +215,7 @@ def _is_in_gap(local: datetime) -> bool:
 
 @settings(deadline=None)
 @given(blackouts=st.lists(calendars, max_size=2), at=moments)
+@example(blackouts=[ENDS_IN_A_GAP], at=datetime(2026, 3, 8, 5, tzinfo=UTC))
 def test_blackout_holds_back_until_its_first_open_instant(
     blackouts: list[Calendar], at: datetime
 ) -> None:

@@ -141,12 +141,13 @@ class Calendar:
         if found is None:
             clocks = {clock for each in self.windows for clock in (each.start, each.end)}
             locals_ += [datetime.combine(local_day, clock) for clock in clocks]
-        # A repeated local time is two instants, and a clock change is an instant of its own.
-        instants = (
+        # A repeated local time is two instants, and a skipped one is the instant after the gap.
+        instants = [
             to_utc(local, offset_of(local, self.zone, fold=fold))
             for local in locals_
             for fold in (0, 1)
-        )
+        ]
+        instants += [_instant(local, self.zone) for local in locals_]
         return min(each for each in instants if each > at)
 
 
