@@ -62,10 +62,10 @@ class TargetConnection(Protocol):
         """Publish the message, and return after the confirm of RabbitMQ."""
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, if it is open."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Connections:
     """The connections of one tenant, and the number of attempts that use them."""
 
@@ -90,7 +90,7 @@ class AmqpTargets:
         self._verified: dict[AmqpRoute, None] = {}
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close the connections of all tenants."""
         for connections in self._tenants.values():
             self._close(connections)
         self._tenants.clear()
@@ -135,7 +135,9 @@ class AmqpTargets:
         """Return the connections of the tenant, and close those that were idle longest."""
         connections = self._tenants.get(tenant)
         if connections is None:
-            connections = _Connections(self._open_connection(tenant), self._open_connection(tenant))
+            connections = _Connections(
+                shared=self._open_connection(tenant), probe=self._open_connection(tenant)
+            )
             self._tenants[tenant] = connections
             idle = [name for name, each in self._tenants.items() if not each.in_use]
             for name in idle[: max(0, len(idle) - MAX_IDLE)]:

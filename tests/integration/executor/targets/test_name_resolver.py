@@ -3,9 +3,11 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aiohttp import AsyncResolver
+from aiohttp.abc import ResolveResult
 from tests.fakes.attempts import attempt
 from tests.integration.executor.targets.servers import LOOPBACK, HttpServer
 from yarl import URL
@@ -65,7 +67,7 @@ async def test_tenant_has_a_bounded_number_of_look_ups() -> None:
     running, longest = 0, 0
 
     class Slow(AsyncResolver):
-        async def resolve(self, *_: object, **__: object) -> list[object]:  # type: ignore[override]
+        async def resolve(self, *_: Any, **__: Any) -> list[ResolveResult]:
             nonlocal running, longest
             running += 1
             longest = max(longest, running)
