@@ -14,12 +14,12 @@ from random import Random
 from typing import Any, Final, NoReturn
 from unittest.mock import patch
 
-import asyncpg
 import structlog
 from tests.simulation.loop import PROCESS, NothingScheduled, virtual_time
 from tests.simulation.process import Process
 from tests.simulation.scenario import Scenario
 
+from harebell.contract.errors import WriteConflict
 from harebell.dispatcher import service as dispatcher_service
 from harebell.executor import completer
 from harebell.runtime import clock
@@ -121,7 +121,7 @@ def _receive_log(_: Any, method: str, event: MutableMapping[str, Any]) -> NoRetu
     scenario.trace(f"{name}: {event['event']} {fields}"[:MAX_LOG_LINE])
     is_over = isinstance(process, Process) and process.is_over
     # Two tickers can apply one command. The second one receives this error and retries.
-    is_expected = isinstance(error, asyncpg.UniqueViolationError)
+    is_expected = isinstance(error, WriteConflict)
     if (method == "exception" or event.get("exc_info")) and not is_over and not is_expected:
         last = "".join(traceback.format_exception(error)[-3:])
         scenario.fail(f"{event['event']}: {last}")

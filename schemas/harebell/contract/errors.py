@@ -16,10 +16,10 @@
     - BrokerUnavailable     not connected, or not confirmed in time; the outcome is unknown
     - Unroutable            the broker returned the message: no queue is bound
     - DatabaseUnavailable   PostgreSQL is not reachable, or it ended the statement
-    - WriteConflict         another process wrote the same row first
     - ResponseTimeout       raised by the client: published, but no response in time
     - SecretMissing         a referenced secret has no readable file, or its value is unusable
     - SigningKeyInvalid     a file without a signing key, which an operator may correct
+  x WriteConflict           another process wrote the same row first: it is repeated a few times
 """
 
 
@@ -45,6 +45,15 @@ class Transient(HarebellError):
     """The branch of the errors that a later repeat of the message may avoid."""
 
     code = "transient"
+
+
+class WriteConflict(HarebellError):
+    """A row that another process wrote first, such as the response to the same command.
+
+    A repeat usually finds that row. A defect can cause the same error, so nothing repeats for ever.
+    """
+
+    code = "write_conflict"
 
 
 class InvalidInput(Rejected):
@@ -169,12 +178,6 @@ class DatabaseUnavailable(Transient):
     """A database that is not reachable, or that ended a statement."""
 
     code = "database_unavailable"
-
-
-class WriteConflict(Transient):
-    """A row that another process wrote first, such as the response to the same command."""
-
-    code = "write_conflict"
 
 
 class ResponseTimeout(Transient):

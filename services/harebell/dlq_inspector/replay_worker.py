@@ -12,7 +12,7 @@ import structlog
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
 from harebell.contract.commands import ReplayJobCommand, ReplayJobStart
-from harebell.contract.errors import NotFound, Transient, WriteConflict
+from harebell.contract.errors import NotFound, Transient
 from harebell.contract.ids import replay_job_id
 from harebell.contract.responses import ErrorResponse, ReplayJobResponse, error_response
 from harebell.dlq_inspector import metrics
@@ -151,9 +151,9 @@ class ReplayWorker:
                 replayed = 0 if job is None else await _execute_step(transaction, job)
             metrics.REPLAYED_RUNS.inc(replayed)
             await failpoint.reach("dlq_inspector.replay_committed")
+        except Transient:
+            raise
         except Exception as error:  # any row of a job may raise any error
-            if isinstance(error, Transient) and not isinstance(error, WriteConflict):
-                raise
             log.exception("replay job paused", id=str(id_))
             reason = f"{type(error).__name__}: {error}"
             with translate_db_errors():

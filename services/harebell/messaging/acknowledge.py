@@ -13,13 +13,7 @@ import structlog
 from harebell.client.connection import translate_amqp_errors
 from harebell.contract.amqp_names import X_DELAY, check_version
 from harebell.contract.dead_letter import DeadMessage
-from harebell.contract.errors import (
-    BrokerUnavailable,
-    HarebellError,
-    Rejected,
-    Transient,
-    WriteConflict,
-)
+from harebell.contract.errors import BrokerUnavailable, HarebellError, Rejected, Transient
 from harebell.contract.redaction import redact_bytes
 from harebell.messaging.dead_letters import dead_letter_of_message
 from harebell.messaging.publisher import OutgoingMessage, Publisher
@@ -235,10 +229,10 @@ async def handle_with_retries(handle: Handler, delivery: Delivery) -> Outcome:
     """Call the handler until an outcome is known.
 
     A `Transient` error is retried without limit. A `Rejected` or `Undecodable` one is dead-lettered
-    at once. Any other error, and a `WriteConflict`, is dead-lettered after
-    `MAX_UNEXPECTED_FAILURES` failures.
+    at once.
+    Any other error is dead-lettered after `MAX_UNEXPECTED_FAILURES` failures.
     """
-    unexpected_failures = conflicts = tries = 0
+    unexpected_failures = tries = 0
     while True:
         try:
             return await handle(delivery)
@@ -248,9 +242,6 @@ async def handle_with_retries(handle: Handler, delivery: Delivery) -> Outcome:
             log.info(
                 "delivery delayed", queue=delivery.queue, error=error.code, reason=error.reason
             )
-            conflicts += isinstance(error, WriteConflict)
-            if conflicts >= MAX_UNEXPECTED_FAILURES:
-                return DeadLettered(error.code, error.reason[:MAX_ERROR_LENGTH])
         except Exception as error:  # an escaped error would stop the consumer
             log.exception("handler failed", queue=delivery.queue)
             unexpected_failures += 1

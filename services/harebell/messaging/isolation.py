@@ -35,7 +35,7 @@ log = structlog.get_logger()
 def answering(handle: Handler, answer: Answer) -> Handler:
     """Return a handler that answers and dead-letters a message after its first failure.
 
-    Only a `Transient` error is raised. A `WriteConflict` is a failure after some tries.
+    Only a `Transient` error is raised. A `WriteConflict` is repeated a few times before.
     An error that no rule foresaw has an id in the answer, in the dead letter and in the log.
     """
 
@@ -77,9 +77,9 @@ def isolating(
         (delivery,) = deliveries
         try:
             return await handle(deliveries)
-        except Exception as error:
-            if isinstance(error, Transient) and not isinstance(error, WriteConflict):
-                raise
+        except Transient:
+            raise
+        except Exception as error:  # noqa: BLE001  # the part that fails again logs the error
             parts = split(delivery)
             if len(parts) <= 1:
                 is_conflict = isinstance(error, WriteConflict)

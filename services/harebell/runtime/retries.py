@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import structlog
 
-from harebell.contract.errors import HarebellError, Transient
+from harebell.contract.errors import Transient
 from harebell.runtime import metrics
 
 T = TypeVar("T")
@@ -46,16 +46,14 @@ async def retry_until_available(stop: asyncio.Event, call: Callable[[], Awaitabl
 
 
 async def keep_running(name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
-    """Start a background loop again after each error that no rule foresaw.
+    """Start a background loop again after each error that the loop does not handle.
 
     A row that the loop cannot process then stops neither the service nor its other loops.
     """
     while True:
         try:
             await loop()
-        except HarebellError:
-            raise
-        except Exception:
+        except Exception:  # also `Rejected`, for a row that cannot be read
             log.exception("background loop failed", loop=name)
             metrics.LOOP_FAILURES.labels(name).inc()
         await asyncio.sleep(RESTART_PAUSE)

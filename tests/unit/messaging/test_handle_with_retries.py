@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from tests.simulation.loop import virtual_time
 
-from harebell.contract.errors import DatabaseUnavailable, InvalidInput, WriteConflict
+from harebell.contract.errors import DatabaseUnavailable, InvalidInput
 from harebell.messaging.acknowledge import (
     DONE,
     MAX_UNEXPECTED_FAILURES,
@@ -53,13 +53,6 @@ def test_delivery_is_dead_lettered_after_some_unexpected_failures() -> None:
     outcome = outcome_of(handler)
 
     assert outcome == DeadLettered("internal_error", "RuntimeError: a defect")
-    assert handler.calls == MAX_UNEXPECTED_FAILURES
-
-
-def test_delivery_is_dead_lettered_after_some_conflicts() -> None:
-    handler = FailingHandler(MANY, lambda: WriteConflict("The row exists."))
-
-    assert outcome_of(handler) == DeadLettered("write_conflict", "The row exists.")
     assert handler.calls == MAX_UNEXPECTED_FAILURES
 
 
