@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from itertools import count, pairwise
 from pathlib import Path
@@ -42,7 +42,19 @@ tenants:
 
 @pytest.fixture(scope="module")
 def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
-    root = tmp_path_factory.mktemp("load")
+    with started_production(servers, tmp_path_factory.mktemp("load")) as production:
+        yield production
+
+
+@pytest.fixture
+def flooded_production(servers: Servers, tmp_path: Path) -> Iterator[Production]:
+    """Yield a stack of its own for a flood that outlasts its test."""
+    with started_production(servers, tmp_path) as production:
+        yield production
+
+
+@contextmanager
+def started_production(servers: Servers, root: Path) -> Iterator[Production]:
     policy = root / "tenants.yml"
     policy.write_text(POLICY)
     with Production.open(servers, root, tenants=(ATTACKER, VICTIM)) as production:
@@ -170,12 +182,10 @@ async def _succeeds(acme: Tenant) -> bool:
 @pytest.mark.long
 @pytest.mark.requirement("P6")
 async def test_runs_start_while_another_tenant_names_them_and_keeps_its_own_rows_busy(
-    production: Production, target: Target
+    flooded_production: Production, target: Target
 ) -> None:
-    """The commands to rows of the victim are refused, and must not lock these rows before.
-
-    The last test of the module, because the flood goes on after its end.
-    """
+    """The commands to rows of the victim are refused, and must not lock these rows before."""
+    production = flooded_production
     async with login(production, ATTACKER) as acme, login(production, VICTIM) as umbrella:
         await acme.harebell.put_many(
             [
@@ -190,6 +200,7 @@ async def test_runs_start_while_another_tenant_names_them_and_keeps_its_own_rows
         flood = asyncio.create_task(keep_rows_busy(production, run_ids))
 
         await until(lambda: _called(target, "steady", 15), what="15 calls of the victim")
+        assert not flood.done(), "the flood must last during the measurement"
         flood.cancel()
         await umbrella.harebell.cancel(key="steady")
 
