@@ -90,12 +90,12 @@ def parse_instant(value: object) -> datetime:
     raise _invalid_instant(value)
 
 
-def _instant_of_text(text: str) -> datetime:
+def _instant_of_text(text: str, latest: datetime = LATEST) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise _invalid_instant(text) from None
-    return _checked_instant(time)
+    return _checked_instant(time, latest)
 
 
 # Many runs share an instant, and a ticket contains its scheduled time twice.
@@ -117,10 +117,11 @@ def _checked_instant(time: datetime, latest: datetime = LATEST) -> datetime:
 
 def parse_delayed_instant(value: object) -> datetime:
     """Return an instant in UTC that a delay may have moved beyond `LATEST`."""
-    time = datetime.fromisoformat(value) if isinstance(value, str) else value
-    if not isinstance(time, datetime):
-        raise _invalid_instant(value)
-    return _checked_instant(time, LATEST_DELAYED)
+    if isinstance(value, str):
+        return _instant_of_text(value, LATEST_DELAYED)
+    if isinstance(value, datetime):
+        return _checked_instant(value, LATEST_DELAYED)
+    raise _invalid_instant(value)
 
 
 def _invalid_instant(found: object) -> Exception:

@@ -207,7 +207,8 @@ def _step_notes(recurrence: Recurrence, time: datetime) -> Iterator[PreviewNote]
             yield PreviewNote(NoteKind.STEP, text)
         if cron.differs_in_debian:
             text = (
-                "One of the day fields is enough. Debian's cron requires both, as `day_match` can."
+                "A date needs to match one day field only. Debian's cron requires both, "
+                "as `day_match: both` does."
             )
             yield PreviewNote(NoteKind.DAYS, text)
 

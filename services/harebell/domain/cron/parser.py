@@ -89,8 +89,7 @@ def has_wild_day(expression: str) -> bool:
 
     Debian's cron decides by the first character of a field, although its manual says otherwise.
     """
-    *_, day, month, weekday = _words(expression)
-    del month
+    day, _, weekday = _words(expression)[-3:]
     fields = day_of_month(day, _NIL), day_of_week(weekday, _NIL)
     is_restricted = all(each.is_restricted for each in fields)
     return is_restricted and "*" in (day.text[:1], weekday.text[:1])

@@ -1,7 +1,7 @@
 """Secrets of one attempt: the resolution of references, and the short excerpts of the outcome.
 
 The resolved call exists only during the attempt. No message, row or log contains its secrets: the
-outcome contains so little of the answer that no secret fits, whatever its encoding.
+outcome contains so little of the answer that no secret fits in a usual encoding.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,8 +45,8 @@ Values: TypeAlias = set[str]  # of the secrets of one call
 class UsedSecrets:
     """The secrets of one call, which bound what its outcome shows of the answer.
 
-    A target can send a secret back in any encoding. An encoding has at least as many characters
-    as the secret, so an excerpt of half its length never contains the whole secret.
+    A target can send a secret back in any encoding. A usual one has at least as many characters
+    as the secret, so an excerpt of half its length does not contain the whole secret.
     """
 
     def __init__(self, values: Iterable[str]) -> None:
