@@ -19,10 +19,10 @@ from tests.simulation.loop import PROCESS, NothingScheduled, virtual_time
 from tests.simulation.process import Process
 from tests.simulation.scenario import Scenario
 
-from harebell.contract.errors import WriteConflict
 from harebell.dispatcher import service as dispatcher_service
 from harebell.executor import completer
 from harebell.runtime import clock
+from harebell.runtime.retries import WriteConflict
 
 # Periodic checks rarely find work, and at their real pace they would take most of all steps.
 RELEASE_INTERVAL: Final = 0.2  # seconds

@@ -19,7 +19,6 @@
     - ResponseTimeout       raised by the client: published, but no response in time
     - SecretMissing         a referenced secret has no readable file, or its value is unusable
     - SigningKeyInvalid     a file without a signing key, which an operator may correct
-  x WriteConflict           another process wrote the same row first: it is repeated a few times
 """
 
 
@@ -45,15 +44,6 @@ class Transient(HarebellError):
     """The branch of the errors that a later repeat of the message may avoid."""
 
     code = "transient"
-
-
-class WriteConflict(HarebellError):
-    """A row that another process wrote first, such as the response to the same command.
-
-    A repeat usually finds that row. A defect can cause the same error, so nothing repeats for ever.
-    """
-
-    code = "write_conflict"
 
 
 class InvalidInput(Rejected):

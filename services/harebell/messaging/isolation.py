@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from harebell.contract.errors import InternalError, InvalidInput, Rejected, Transient, WriteConflict
+from harebell.contract.errors import InternalError, InvalidInput, Rejected, Transient
 from harebell.messaging.acknowledge import (
     DONE,
     MAX_ERROR_LENGTH,
@@ -22,7 +22,7 @@ from harebell.messaging.acknowledge import (
 )
 from harebell.messaging.received_properties import Undecodable
 from harebell.messaging.sender_check import digest
-from harebell.runtime.retries import backoff_delay
+from harebell.runtime.retries import WriteConflict, backoff_delay
 
 Answer: TypeAlias = Callable[[Delivery, Rejected], Awaitable[None]]
 Split: TypeAlias = Callable[[Delivery], Sequence[Delivery]]

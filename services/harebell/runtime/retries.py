@@ -19,6 +19,13 @@ MAX_DOUBLINGS: Final = 10
 RESTART_PAUSE: Final = 5.0  # seconds between a failure of a background loop and its next start
 
 
+class WriteConflict(Exception):
+    """A row that another process wrote first, such as the response to the same command.
+
+    A repeat usually finds that row. A defect can cause the same error, so nothing repeats for ever.
+    """
+
+
 def backoff_delay(tries: int) -> float:
     """Return the seconds to wait after `tries` failed tries.
 

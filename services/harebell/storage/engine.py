@@ -16,7 +16,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from harebell.client.cancellation import raise_if_cancelled
 from harebell.client.tls import BAD_CERTIFICATE, CertificateFault, certificate_fault
-from harebell.contract.errors import DatabaseUnavailable, InvalidInput, WriteConflict
+from harebell.contract.errors import DatabaseUnavailable, InvalidInput
 from harebell.runtime.database_url import (
     FIELD,
     DatabaseUrl,
@@ -24,6 +24,7 @@ from harebell.runtime.database_url import (
     SessionTarget,
     read_database_url,
 )
+from harebell.runtime.retries import WriteConflict
 from harebell.runtime.settings import PoolBounds
 from harebell.storage import metrics
 from harebell.storage.role_passwords import ROLES

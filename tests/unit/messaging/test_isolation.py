@@ -11,12 +11,12 @@ from harebell.contract.errors import (
     HarebellError,
     InvalidInput,
     Rejected,
-    WriteConflict,
 )
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome, PartsDeadLettered
 from harebell.messaging.isolation import isolating
 from harebell.messaging.received_message import ReceivedMessage
 from harebell.messaging.received_properties import Undecodable
+from harebell.runtime.retries import WriteConflict
 
 
 def delivery(*words: str) -> Delivery:

@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import REGISTRY
 from tests.simulation.loop import virtual_time
 
-from harebell.contract.errors import InvalidInput, WriteConflict
-from harebell.runtime.retries import RESTART_PAUSE, keep_running
+from harebell.contract.errors import InvalidInput
+from harebell.runtime.retries import RESTART_PAUSE, WriteConflict, keep_running
 
 
 class Loop:
