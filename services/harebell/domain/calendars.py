@@ -9,7 +9,8 @@ from calendar import monthrange
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from typing import Final, Self, TypeAlias, assert_never
+from operator import attrgetter, itemgetter
+from typing import Final, Self, TypeAlias, TypeVar, assert_never
 from zoneinfo import ZoneInfo
 
 from harebell.contract.policy import OnExcluded
@@ -22,6 +23,14 @@ _LONGEST_MONTH: Final = timedelta(days=31)
 _MIDNIGHT: Final = time()
 _DAY: Final = timedelta(days=1)
 _DAYS_PER_WEEK: Final = 7
+_NO_TIME: Final = timedelta(0)
+
+# The local times of one day from the first up to, without, the second, both since midnight.
+Hours: TypeAlias = tuple[timedelta, timedelta]
+Bound = TypeVar("Bound", date, timedelta)
+_WHOLE_DAY: Final[tuple[Hours, ...]] = ((_NO_TIME, _DAY),)
+_start_of = itemgetter(0)
+_first_of = attrgetter("first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +56,29 @@ class WeeklyWindow:
     start: time = _MIDNIGHT
     end: time = _MIDNIGHT
 
-    def includes(self, local: datetime) -> bool:
-        clock = local.time()
-        is_today = local.weekday() in self.weekdays
-        if self.start < self.end:
-            return is_today and self.start <= clock < self.end
-        return (is_today and clock >= self.start) or (
-            self._begins_before(local.date()) and clock < self.end
-        )
-
-    def covers(self, day: date) -> bool:
-        """Return whether the window includes the whole day."""
-        return self.start == self.end == _MIDNIGHT and day.weekday() in self.weekdays
-
-    def touches(self, day: date) -> bool:
-        """Return whether the window includes a part of the day."""
-        is_over_midnight = _MIDNIGHT < self.end <= self.start
-        return day.weekday() in self.weekdays or (is_over_midnight and self._begins_before(day))
-
-    def _begins_before(self, day: date) -> bool:
-        return (day.weekday() - 1) % _DAYS_PER_WEEK in self.weekdays
+    def hours(self) -> Iterator[tuple[int, Hours]]:
+        """Yield the hours of each weekday, with midnight as their last end or first start."""
+        start, end = _since_midnight(self.start), _since_midnight(self.end)
+        for weekday in self.weekdays:
+            if start < end:
+                yield weekday, (start, end)
+                continue
+            yield weekday, (start, _DAY)
+            if end > _NO_TIME:
+                yield (weekday + 1) % _DAYS_PER_WEEK, (_NO_TIME, end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """A named set of local times in one time zone. The ranges are sorted and have gaps."""
+    """A named set of local times in one time zone.
+
+    The ranges, and the hours of each weekday, are sorted and have gaps.
+    """
 
     name: str
     zone: ZoneInfo
-    ranges: tuple[DayRange, ...] = ()
-    windows: tuple[WeeklyWindow, ...] = ()
+    ranges: tuple[DayRange, ...]
+    weekly: tuple[tuple[Hours, ...], ...]
 
     @classmethod
     def create(
@@ -87,34 +89,42 @@ class Calendar:
         days: Iterable[DayRange] = (),
         windows: Iterable[WeeklyWindow] = (),
     ) -> Self:
-        """Return the calendar of ranges in any order, which may overlap."""
-        return cls(name=name, zone=zone, ranges=tuple(_merged(days)), windows=tuple(windows))
+        """Return the calendar of ranges and windows in any order, which may overlap."""
+        weekly: list[list[Hours]] = [[] for _ in range(_DAYS_PER_WEEK)]
+        for window in windows:
+            for weekday, hours in window.hours():
+                weekly[weekday].append(hours)
+        ranges = _merged(((each.first, each.last) for each in days), gap=_DAY)
+        return cls(
+            name=name,
+            zone=zone,
+            ranges=tuple(DayRange(first, last) for first, last in ranges),
+            weekly=tuple(tuple(_merged(each, gap=_NO_TIME)) for each in weekly),
+        )
 
     def includes(self, at: datetime) -> bool:
         """Return whether the calendar includes an instant."""
         local = at.astimezone(self.zone).replace(tzinfo=None)
         if self.range_of(local.date()) is not None:
             return True
-        return any(window.includes(local) for window in self.windows)
+        hours = self._hours_of(local)
+        if not hours:
+            return False
+        clock = _since_midnight(local.time())
+        index = bisect_right(hours, clock, key=_start_of)
+        return index > 0 and clock < hours[index - 1][1]
 
     def covers(self, day: date) -> bool:
-        """Return whether the ranges or one window include the whole day."""
-        return self.range_of(day) is not None or any(each.covers(day) for each in self.windows)
+        """Return whether the calendar includes the whole day."""
+        return self.range_of(day) is not None or self._hours_of(day) == _WHOLE_DAY
 
     def touches(self, day: date) -> bool:
         """Return whether the calendar includes a part of the day."""
-        return self.range_of(day) is not None or any(each.touches(day) for each in self.windows)
-
-    def local_days(self, start: datetime, end: datetime) -> Iterator[date]:
-        """Yield the days from `start` to `end`, both inclusive, in the time zone."""
-        day, last = start.astimezone(self.zone).date(), end.astimezone(self.zone).date()
-        while day <= last:
-            yield day
-            day += _DAY
+        return self.range_of(day) is not None or bool(self._hours_of(day))
 
     def range_of(self, day: date) -> DayRange | None:
         """Return the range that contains the day, or None."""
-        index = bisect_right(self.ranges, day, key=lambda each: each.first)
+        index = bisect_right(self.ranges, day, key=_first_of)
         found = self.ranges[index - 1] if index else None
         return found if found is not None and day <= found.last else None
 
@@ -123,32 +133,45 @@ class Calendar:
 
         None means that a calendar, which does not include `at`, never begins again.
         """
-        if self.windows:
+        today = at.astimezone(self.zone).date()
+        if self._hours_of(today):
             return self.next_boundary(at)
-        local_day = at.astimezone(self.zone).date()
-        index = bisect_right(self.ranges, local_day, key=lambda each: each.first)
-        if index == len(self.ranges):
+        days = [today + n * _DAY for n in range(1, _DAYS_PER_WEEK + 1)]
+        found = next((each for each in days if self._hours_of(each)), None)
+        index = bisect_right(self.ranges, today, key=_first_of)
+        if index < len(self.ranges):
+            first = self.ranges[index].first
+            found = first if found is None else min(found, first)
+        if found is None:
             return None
-        midnight = datetime.combine(self.ranges[index].first, _MIDNIGHT)
+        midnight = datetime.combine(found, _MIDNIGHT)
         return to_utc(midnight, offset_of(midnight, self.zone, fold=0))
 
     def next_boundary(self, at: datetime) -> datetime:
         """Return the first instant after `at` at which the calendar may begin or end."""
-        local_day = at.astimezone(self.zone).date()
-        found = self.range_of(local_day)
-        last = local_day if found is None else found.last
-        locals_ = [datetime.combine(last + _DAY, _MIDNIGHT)]
+        local = at.astimezone(self.zone).replace(tzinfo=None, fold=0)
+        found = self.range_of(local.date())
+        last = local.date() if found is None else found.last
+        midnight = datetime.combine(last, _MIDNIGHT)
+        edges = [_DAY]
         if found is None:
-            clocks = {clock for each in self.windows for clock in (each.start, each.end)}
-            locals_ += [datetime.combine(local_day, clock) for clock in clocks]
+            edges += [edge for hours in self._hours_of(local) for edge in hours]
+            offset = offset_of(midnight, self.zone, fold=0)
+            if offset == offset_of(midnight + _DAY, self.zone, fold=1):
+                edge = min(each for each in edges if midnight + each > local)
+                return to_utc(midnight + edge, offset)
         # A repeated local time is two instants, and a skipped one is the instant after the gap.
+        locals_ = [midnight + each for each in edges]
         instants = [
             to_utc(local, offset_of(local, self.zone, fold=fold))
             for local in locals_
             for fold in (0, 1)
         ]
-        instants += [_instant(local, self.zone) for local in locals_]
+        instants += [instant_of(local, self.zone) for local in locals_]
         return min(each for each in instants if each > at)
+
+    def _hours_of(self, day: date) -> tuple[Hours, ...]:
+        return self.weekly[day.weekday()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,12 +208,27 @@ class CalendarRule:
         beginnings = [each.next_beginning(at) for each in self.include]
         return min((each for each in beginnings if each is not None), default=None)
 
+    def open_from(self, at: datetime) -> datetime | None:
+        """Return the first open instant from `at` on.
+
+        Return None if every later time, or each of `MAX_BOUNDARIES` periods, is excluded.
+        """
+        found: datetime | None = at
+        for _ in range(MAX_BOUNDARIES):
+            if found is None or self.excluding(found) is None:
+                return found
+            found = self.next_opening(found)
+        return None
+
     def is_open_between(self, start: datetime, end: datetime) -> bool:
-        """Return whether every local day from `start` to `end` is certainly open as a whole."""
-        if any(each.touches(day) for each in self.exclude for day in each.local_days(start, end)):
+        """Return whether every instant from `start` to `end` is certainly open."""
+        if self.excluding(start) is not None:
+            return False
+        beginnings = [each.next_beginning(start) for each in self.exclude]
+        if any(each is not None and each <= end for each in beginnings):
             return False
         return not self.include or any(
-            all(each.covers(day) for day in each.local_days(start, end)) for each in self.include
+            each.includes(start) and each.next_boundary(start) > end for each in self.include
         )
 
     def is_open_day(self, day: date) -> bool:
@@ -245,7 +283,7 @@ def decide_time(rule: CalendarRule, at: datetime, zone: ZoneInfo) -> CalendarDec
             assert_never(rule.on_excluded)
     local = at.astimezone(zone).replace(tzinfo=None, fold=0)
     for days in range(1, MAX_SHIFT_DAYS + 1):
-        candidate = _instant(local + days * step, zone)
+        candidate = instant_of(local + days * step, zone)
         if rule.excluding(candidate) is None:
             return ShiftedTime(candidate, calendar.name)
     return ExcludedTime(calendar.name)
@@ -283,7 +321,7 @@ def next_open_day(rule: CalendarRule, at: datetime, zone: ZoneInfo) -> datetime 
     for _ in range(MAX_MONTHS):
         day = nth_open_day(rule, month, rule.open_day)
         if day is not None and day > today:
-            return _instant(datetime.combine(day, _MIDNIGHT), zone)
+            return instant_of(datetime.combine(day, _MIDNIGHT), zone)
         month = (month + _LONGEST_MONTH).replace(day=1)
     return None
 
@@ -306,22 +344,34 @@ def end_of_blackout(blackouts: Sequence[Calendar], at: datetime) -> datetime:
     return at
 
 
-def _merged(days: Iterable[DayRange]) -> Iterator[DayRange]:
-    """Yield sorted ranges with at least one day between two of them."""
-    current: DayRange | None = None
-    for each in sorted(days, key=lambda each: each.first):
+def _merged(
+    intervals: Iterable[tuple[Bound, Bound]], *, gap: timedelta
+) -> Iterator[tuple[Bound, Bound]]:
+    """Yield sorted intervals. An interval continues another one that ends at most `gap` before."""
+    current: tuple[Bound, Bound] | None = None
+    for start, end in sorted(intervals):
         if current is None:
-            current = each
-        elif each.first <= current.last + _DAY:
-            current = DayRange(current.first, max(current.last, each.last))
+            current = start, end
+        elif start <= current[1] + gap:
+            current = current[0], max(current[1], end)
         else:
             yield current
-            current = each
+            current = start, end
     if current is not None:
         yield current
 
 
-def _instant(local: datetime, zone: ZoneInfo) -> datetime:
+def _since_midnight(clock: time) -> timedelta:
+    return timedelta(
+        hours=clock.hour,
+        minutes=clock.minute,
+        seconds=clock.second,
+        microseconds=clock.microsecond,
+    )
+
+
+def instant_of(local: datetime, zone: ZoneInfo) -> datetime:
+    """Return the first instant of a local time, or the instant after the gap that skips it."""
     change = clock_change_at(local, zone)
     if change is not None and change.is_gap:
         return change.at

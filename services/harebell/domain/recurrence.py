@@ -1,5 +1,6 @@
 """The recurrence of a version: the next scheduled time after a given time. Pure."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
@@ -23,10 +24,10 @@ from harebell.domain.calendars import (
 )
 from harebell.domain.cron import Cron
 from harebell.domain.cron.timezones import load_timezone
-from harebell.domain.moved_times import next_time_with_moves, times_moved_to
+from harebell.domain.moved_times import MovedTimes
 from harebell.domain.pinned_calendars import calendar_rule
 
-MAX_CALENDAR_STEPS: Final = 500  # excluded periods examined in one search for an open time
+MAX_RULE_SEARCHES: Final = 1_000  # of all rules together, in one search for an open time
 RESOLUTION: Final = timedelta(milliseconds=1)  # of scheduled times
 
 
@@ -105,24 +106,31 @@ class CalendarRecurrence:
     zone: ZoneInfo
 
     def next_after(self, after: datetime) -> datetime | None:
-        """Return the next open time, or None after `MAX_CALENDAR_STEPS` excluded periods."""
-        if self.rule.on_excluded is not OnExcluded.SKIP:
-            return _until(
-                next_time_with_moves(self.base, self.rule, after, zone=self.zone), end=None
-            )
-        cursor: datetime | None = after
-        for _ in range(MAX_CALENDAR_STEPS):
-            time = None if cursor is None else self.base.next_after(cursor)
+        """Return the next open time, or None after `MAX_RULE_SEARCHES` for excluded times."""
+        time = self._next_kept(after)
+        if self.rule.on_excluded is OnExcluded.SKIP:
+            return time
+        return _until(self._moved.next_after(after, time), end=None)
+
+    def _next_kept(self, after: datetime) -> datetime | None:
+        """Return the first time after `after` that no calendar excludes."""
+        cursor = after
+        for _ in range(MAX_RULE_SEARCHES // _number_of_rules(self.base)):
+            time = self.base.next_after(cursor)
             if time is None:
                 return None
-            if not is_on_open_day(self.rule, time, self.zone):
-                opening = next_open_day(self.rule, time, self.zone)
-            elif self.rule.excluding(time) is None:
-                return time
+            if is_on_open_day(self.rule, time, self.zone):
+                opening = self.rule.open_from(time)
             else:
-                opening = self.rule.next_opening(time)
-            cursor = None if opening is None else opening - RESOLUTION
+                opening = next_open_day(self.rule, time, self.zone)
+            if opening is None or opening == time:
+                return opening
+            cursor = opening - RESOLUTION
         return None
+
+    @property
+    def _moved(self) -> MovedTimes:
+        return MovedTimes(times=self.base, rule=self.rule, zone=self.zone)
 
     def exclusion_at(self, time: datetime) -> ShiftedTime | ExcludedTime | None:
         """Return the decision about an excluded time of the other recurrence, or else None."""
@@ -138,7 +146,7 @@ class CalendarRecurrence:
 
     def times_moved_to(self, time: datetime) -> list[tuple[datetime, str]]:
         """Return the excluded times that `time` replaces, each with its calendar."""
-        return list(times_moved_to(self.base, self.rule, time, zone=self.zone))
+        return list(self._moved.origins_of(time))
 
     def first_excluded(self, after: datetime, before: datetime) -> tuple[datetime, str] | None:
         """Return the first time after `after` and its calendar if it is excluded without a move."""
@@ -152,6 +160,10 @@ class CalendarRecurrence:
 Recurrence: TypeAlias = (
     Once | FixedInterval | CronRecurrence | AfterCompletion | AnyOfRecurrence | CalendarRecurrence
 )
+
+
+def _number_of_rules(recurrence: Recurrence) -> int:
+    return len(recurrence.members) if isinstance(recurrence, AnyOfRecurrence) else 1
 
 
 def _until(time: datetime | None, end: datetime | None) -> datetime | None:
@@ -265,11 +277,22 @@ def recurs_at(recurrence: Recurrence, time: datetime) -> bool:
     return recurrence.next_after(time - RESOLUTION) == time
 
 
-def next_times(recurrence: Recurrence, cursor: datetime, count: int) -> list[datetime]:
-    """Return at most `count` times after the cursor."""
+def spend_freely() -> None:
+    """Allow a search for a scheduled time. Another function may raise an error instead."""
+
+
+def next_times(
+    recurrence: Recurrence,
+    cursor: datetime,
+    count: int,
+    *,
+    spend: Callable[[], None] = spend_freely,
+) -> list[datetime]:
+    """Return at most `count` times after the cursor. `spend` is called before each search."""
 
     def next_time() -> datetime | None:
         nonlocal cursor
+        spend()
         time = recurrence.next_after(cursor)
         cursor = time or cursor
         return time

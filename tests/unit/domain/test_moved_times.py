@@ -9,7 +9,7 @@ import pytest
 
 from harebell.contract.policy import OnExcluded
 from harebell.domain.calendars import Calendar, CalendarRule, DayRange
-from harebell.domain.moved_times import next_time_with_moves
+from harebell.domain.moved_times import MovedTimes
 
 ZONE = ZoneInfo("UTC")
 CLOSED = date(2026, 3, 10)
@@ -53,4 +53,7 @@ def test_earliest_result_is_next_in_spite_of_the_order_of_the_times(
     closed = Calendar.create("holidays", ZONE, days=[DayRange(CLOSED, CLOSED)])
     rule = CalendarRule(exclude=(closed,), on_excluded=on_excluded)
 
-    assert next_time_with_moves(ListedTimes(times), rule, after, zone=ZONE) == expected
+    moved = MovedTimes(times=ListedTimes(times), rule=rule, zone=ZONE)
+
+    open_times = [each for each in times if each > after and rule.excluding(each) is None]
+    assert moved.next_after(after, min(open_times, default=None)) == expected
