@@ -153,7 +153,10 @@ def _reason(error: ErrorDetails) -> str:
     found = REDACTED if hides_input(error["loc"], value) else quoted(value)
     if form := _FORMS.get(error.get("ctx", {}).get("pattern", kind)):
         return f"The value must {form}, not {found}."
-    return _sentence(error["msg"], found)
+    message = error["msg"]
+    if kind == "too_long" and isinstance(value, str):
+        message = message.replace("Value", "Text").replace("items", "characters")
+    return _sentence(message, found)
 
 
 def _sentence(message: str, found: str) -> str:

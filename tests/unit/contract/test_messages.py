@@ -85,6 +85,11 @@ def test_quoted_is_short_for_a_long_value(value: object) -> None:
             "The list must have at most 32 items, not 33.",
         ),
         (
+            {"key": "k" * 257},
+            "key",
+            "The text must have at most 256 characters, not 257.",
+        ),
+        (
             {"overlap": "never"},
             "overlap",
             "The value must be 'allow', 'skip', 'queue' or 'replace', not 'never'.",
