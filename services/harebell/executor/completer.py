@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import asyncpg
 import structlog
@@ -40,6 +40,7 @@ EVENT_INTERVAL: Final = 0.05  # seconds between two publications of events
 
 CompletedAttempt: TypeAlias = tuple[ClaimedRun, AttemptCompletion]
 CompletionQueue: TypeAlias = asyncio.Queue[CompletedAttempt]
+Result = TypeVar("Result")
 
 log = structlog.get_logger()
 
@@ -58,6 +59,7 @@ class Completer:
     start_guard: StartGuard
     retry_min_wait: Callable[[str], timedelta | None] = no_min_wait  # of a tenant
     _successes: CompletionQueue = field(default_factory=asyncio.Queue)
+    _late_successes: CompletionQueue = field(default_factory=asyncio.Queue)  # rows were locked
     _failures: CompletionQueue = field(default_factory=asyncio.Queue)
     _with_slot: CompletionQueue = field(default_factory=asyncio.Queue)
     _gathering: asyncio.Lock = field(default_factory=asyncio.Lock)  # two would halve each batch
@@ -85,13 +87,16 @@ class Completer:
         async with asyncio.TaskGroup() as group:
             for _ in range(COMPLETION_STREAMS):
                 group.create_task(self._record_successes())
-            for queue in (self._failures, self._with_slot):
-                group.create_task(self._record_and_publish(queue))
+            serve = partial(self._serve_tenants, group)
+            group.create_task(serve(self._late_successes, self._record_late_successes))
+            group.create_task(serve(self._failures, self._record_and_publish))
+            group.create_task(serve(self._with_slot, self._record_and_publish))
             group.create_task(self._publish_events())
 
     async def flush(self) -> None:
         """Wait until all attempts in the queues are recorded, and publish their events."""
         await self._successes.join()
+        await self._late_successes.join()
         await self._failures.join()
         await self._with_slot.join()
         events, self._events = self._events, []
@@ -111,25 +116,27 @@ class Completer:
             _mark_done(self._successes, len(batch))
 
     async def _record_success_batch(self, batch: Sequence[CompletedAttempt]) -> None:
+        """Record the attempts whose rows no other transaction has locked."""
         await failpoint.reach("executor.before_complete")
-        recorded = await self._record([each for _, each in batch])
-        self._conclude(batch, recorded)
+        completions = [each for _, each in batch]
+        moved = await _until_available(
+            partial(completion.complete, self.pool, completions, skips_locked=True)
+        )
+        recorded = [item for item in batch if item[1].key in moved]
+        self._conclude(recorded, set(moved))
+        for item in batch:
+            if item[1].key not in moved:
+                self._late_successes.put_nowait(item)
 
-    async def _record(self, batch: Sequence[AttemptCompletion]) -> set[RunKey]:
-        """Record a batch, with retries while the database is unavailable.
+    async def _record_late_successes(self, batch: Sequence[CompletedAttempt]) -> None:
+        """Record attempts of one tenant whose rows were locked, are recorded or are fenced."""
+        await self._isolate_errors(batch, self._record_late_batch)
 
-        Return the recorded keys, including those of an earlier try without a response.
-        """
-        tries = 0
-        while True:
-            try:
-                with translate_db_errors():
-                    moved = set(await completion.complete(self.pool, batch))
-                    return moved | await self._find_recorded(batch, moved) if tries else moved
-            except DatabaseUnavailable as error:
-                log.warning("completion delayed", runs=len(batch), reason=error.reason)
-                await asyncio.sleep(backoff_delay(tries))
-                tries += 1
+    async def _record_late_batch(self, batch: Sequence[CompletedAttempt]) -> None:
+        completions = [each for _, each in batch]
+        moved = set(await _until_available(partial(completion.complete, self.pool, completions)))
+        moved |= await _until_available(partial(self._find_recorded, completions, moved))
+        self._conclude(batch, moved)
 
     async def _find_recorded(
         self, batch: Sequence[AttemptCompletion], moved: set[RunKey]
@@ -138,23 +145,42 @@ class Completer:
         missing = [each for each in batch if each.key not in moved]
         return await completion.find_recorded(self.pool, missing) if missing else set()
 
-    async def _record_and_publish(self, queue: CompletionQueue) -> None:
-        """Record the attempts of a queue and publish the tickets of the next steps."""
-        tries = 0
+    async def _serve_tenants(
+        self,
+        group: asyncio.TaskGroup,
+        queue: CompletionQueue,
+        record: Callable[[Sequence[CompletedAttempt]], Awaitable[None]],
+    ) -> None:
+        """Record the attempts of each tenant in a task, because its rows may be locked."""
+        waiting: dict[str, list[CompletedAttempt]] = {}  # by tenant with a task
+
+        async def record_all(tenant: str) -> None:
+            while batch := waiting[tenant][:MAX_ROWS]:
+                del waiting[tenant][:MAX_ROWS]
+                await record(batch)
+                _mark_done(queue, len(batch))
+            del waiting[tenant]
+
         while True:
-            batch = await self._gather(queue)
+            for run, completed in await self._gather(queue):
+                if run.tenant not in waiting:
+                    waiting[run.tenant] = []
+                    group.create_task(record_all(run.tenant))
+                waiting[run.tenant].append((run, completed))
+
+    async def _record_and_publish(self, batch: Sequence[CompletedAttempt]) -> None:
+        """Record the attempts of one tenant and publish the tickets of the next steps."""
+        tries = 0
+        while batch:
             parts = _split_for_retry(batch) if tries else [batch]
-            unrecorded = [
+            batch = [
                 each
                 for part in parts
                 for each in await self._try_to_publish(part, is_retry=tries > 0)
             ]
-            tries = tries + 1 if unrecorded else 0
-            if unrecorded:  # the lease keeper renews the leases of these runs until then
+            tries += 1
+            if batch:  # the lease keeper renews the leases of these runs until then
                 await asyncio.sleep(backoff_delay(tries))
-            for each in unrecorded:
-                queue.put_nowait(each)
-            _mark_done(queue, len(batch))
 
     async def _try_to_publish(
         self, batch: Sequence[CompletedAttempt], *, is_retry: bool
@@ -238,6 +264,19 @@ class Completer:
             if self._events:
                 events, self._events = self._events, []
                 await publish_events(self.publisher, events)
+
+
+async def _until_available(statement: Callable[[], Awaitable[Result]]) -> Result:
+    """Return the result of a statement, with retries while the database is unavailable."""
+    tries = 0
+    while True:
+        try:
+            with translate_db_errors():
+                return await statement()
+        except DatabaseUnavailable as error:
+            log.warning("completion delayed", reason=error.reason)
+            await asyncio.sleep(backoff_delay(tries))
+            tries += 1
 
 
 def _split_for_retry(batch: Sequence[CompletedAttempt]) -> list[list[CompletedAttempt]]:

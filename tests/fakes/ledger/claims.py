@@ -198,6 +198,7 @@ def fenced_run(tx: Transaction, key: RunKey, token: int) -> Run | None:
     return run if is_valid else None
 
 
+@answers(completion.STATEMENTS.complete_free)
 @answers(completion.STATEMENTS.complete)
 def complete(
     tx: Transaction, times: Times, schedules: Schedules, *columns: Any

@@ -28,6 +28,11 @@ _OPEN_OR_UNRESOLVED = OPEN | {RunState.UNRESOLVED}
 _ROW_COLUMNS = ("state", "reason", "seq", "version", "lease_holder", "override")
 
 
+@answers(STATEMENTS.limit_lock_wait)
+def limit_lock_wait(_: Transaction) -> None:
+    """Do nothing, because a transaction of this ledger never waits long."""
+
+
 @answers(STATEMENTS.lock)
 def lock(tx: Transaction, keys: Sequence[int]) -> None:
     for key in keys:

@@ -141,9 +141,23 @@ class FaultyPool:
         query = "SELECT * FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
         return await self.pool.fetchrow(query, ticket.scheduled_for, ticket.schedule_id)
 
+    @asynccontextmanager
+    async def locked(self, ticket: Ticket) -> AsyncIterator[None]:
+        """Lock the row of a ticket, as a command to its run does."""
+        async with self.pool.acquire() as connection, connection.transaction():
+            query = "SELECT FROM runs WHERE scheduled_for = $1 AND schedule_id = $2 FOR UPDATE"
+            await connection.execute(query, ticket.scheduled_for, ticket.schedule_id)
+            yield
+
     async def update_row(self, ticket: Ticket, setting: str) -> None:
         query = f"UPDATE runs SET {setting} WHERE scheduled_for = $1 AND schedule_id = $2"  # noqa: S608  # the test wrote the setting
         await self.pool.execute(query, ticket.scheduled_for, ticket.schedule_id)
+
+
+def with_tenant(ticket: Ticket, tenant: str) -> Ticket:
+    """Return the ticket of another tenant."""
+    run_spec = ticket.run_spec.model_copy(update={"tenant": tenant})
+    return ticket.model_copy(update={"run_spec": run_spec})
 
 
 @asynccontextmanager

@@ -7,7 +7,12 @@ from math import inf
 
 import orjson
 import pytest
-from tests.integration.executor.environment import FaultyPool, open_faulty_pool, running
+from tests.integration.executor.environment import (
+    FaultyPool,
+    open_faulty_pool,
+    running,
+    with_tenant,
+)
 
 from harebell.contract.ids import RunKey
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
@@ -21,12 +26,13 @@ from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.leases import LeaseKeeper
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.stop_requests import StopRequestHandler
-from harebell.executor.targets.attempt import Success
+from harebell.executor.targets.attempt import AttemptOutcome, Success
 from harebell.messaging.topology.delay_queues import LONGEST_DELAY
 from harebell.runtime.clock import monotonic
 
 pytestmark = pytest.mark.postgres
 
+MAX_COMPLETION = 2.0  # seconds; a statement waits up to 3 s for a locked row
 FAILED = Failure("http_error", "HTTP 500", http_status=500)
 
 
@@ -120,6 +126,30 @@ async def test_successes_are_recorded_and_their_events_published_in_batches(
     assert set(await harness.states(runs)) == {RunState.SUCCEEDED}
     assert harness.ledger.statements <= 4
     assert harness.ledger.publisher.count("harebell.events") >= 1
+    assert len(harness.claimed_runs) == 0
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize("outcome", [Success(), FAILED], ids=["success", "failure"])
+async def test_completion_waits_for_no_locked_row_of_another_tenant(
+    harness: CompletionHarness, outcome: AttemptOutcome
+) -> None:
+    locked, *others = await harness.claimed(3)
+    for run in others:
+        run.ticket = with_tenant(run.ticket, "umbrella")
+    ended = [RunState.SUCCEEDED if isinstance(outcome, Success) else RunState.RETRYING] * 2
+
+    async with running(harness.completer.run()):
+        async with harness.ledger.locked(locked.ticket):
+            for run in (locked, *others):
+                harness.completer.complete(run, outcome)
+            async with asyncio.timeout(MAX_COMPLETION):
+                while await harness.states(others) != ended:
+                    continue
+            assert await harness.states([locked]) == [RunState.RUNNING]
+        await harness.completer.flush()
+
+    assert await harness.states([locked]) == ended[:1]
     assert len(harness.claimed_runs) == 0
 
 

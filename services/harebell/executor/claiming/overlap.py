@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -75,7 +76,27 @@ class OverlapClaimer:
     _publishing: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def claim(self, tickets: TicketsByKey) -> ClaimResult:
+        """Claim in one transaction, or in one for each tenant if a row or a schedule is locked.
+
+        A tenant whose row stays locked gets no claim yet, and delays no other tenant.
+        """
+        parts = _by_tenant(tickets)
+        if len(parts) > 1:
+            with suppress(asyncpg.LockNotAvailableError):
+                return await self._claim(tickets)
+        claimed: dict[RunKey, claims.Claim] = {}
+        decided: frozenset[claims.ClaimKey] = frozenset()
+        for part in parts:
+            with suppress(asyncpg.LockNotAvailableError):
+                of_tenant, decided_of_tenant = await self._claim(part)
+                claimed |= of_tenant
+                decided |= decided_of_tenant
+        return claimed, decided
+
+    async def _claim(self, tickets: TicketsByKey) -> ClaimResult:
+        """Claim in one transaction. Raise `LockNotAvailableError` after 100 ms for a lock."""
         async with self.pool.acquire() as connection, connection.transaction():
+            await overlap.limit_lock_wait(connection)
             claimed, plan = await claim_with_overlap(connection, tickets, self.holder)
             await failpoint.reach("executor.before_overlap_commit")
         if plan.stops or plan.ends:  # in a task, because the claimed runs do not wait for RabbitMQ
@@ -105,6 +126,13 @@ class OverlapClaimer:
                 for key, end in plan.ends.items()
             ],
         )
+
+
+def _by_tenant(tickets: TicketsByKey) -> list[TicketsByKey]:
+    parts: dict[str, dict[claims.ClaimKey, Ticket]] = defaultdict(dict)
+    for key, ticket in tickets.items():
+        parts[ticket.run_spec.tenant][key] = ticket
+    return list(parts.values())
 
 
 def _event(

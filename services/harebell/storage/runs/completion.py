@@ -17,15 +17,15 @@ class CompletionStatements:
     """The SQL texts of this module, which the in-memory ledger of the tests also answers."""
 
     complete: str
+    complete_free: str
     find_stop_requests: str
     find_recorded: str
     attempt_history: str
 
 
-STATEMENTS: Final = CompletionStatements(
-    # RETURNING contains the arrays, so that the insert needs no second join with them. A finished
-    # run keeps `staged_at`, because only this column shows a late or caught-up run.
-    complete="""
+# RETURNING contains the arrays, so that the insert needs no second join with them. A finished
+# run keeps `staged_at`, because only this column shows a late or caught-up run.
+_COMPLETE: Final = """
 WITH moved AS (
     UPDATE runs r SET state = t.state, reason = t.reason, outcome = t.outcome, seq = r.seq + 1,
                       started_at = t.started_at, lease_until = NULL,
@@ -59,7 +59,27 @@ WITH moved AS (
     FROM moved
 )
 SELECT k, seq FROM moved
+"""
+# The runs of a batch belong to several tenants, and none waits for a locked row of another.
+_SOURCE: Final = _COMPLETE[
+    _COMPLETE.index("    FROM unnest(") : _COMPLETE.index("    RETURNING t.*")
+]
+_COMPLETE_FREE: Final = _COMPLETE.replace(
+    _SOURCE,
+    """    FROM free t
+    WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 """,
+).replace(
+    "WITH moved AS (",
+    f"""WITH free AS (
+    SELECT t.*
+{_SOURCE.replace("    WHERE", "    , runs r WHERE")}    FOR NO KEY UPDATE OF r SKIP LOCKED
+), moved AS (""",
+)
+
+STATEMENTS: Final = CompletionStatements(
+    complete=_COMPLETE,
+    complete_free=_COMPLETE_FREE,
     find_stop_requests="""
 SELECT t.k, CASE WHEN r.stop_requested_at IS NOT NULL
                  THEN coalesce(r.reason, 'cancelled') END AS stop_reason
@@ -88,15 +108,18 @@ ORDER BY replay_number, number LIMIT 1000
 
 
 async def complete(
-    connection: asyncpg.Connection | asyncpg.Pool, completions: Sequence[AttemptCompletion]
+    connection: asyncpg.Connection | asyncpg.Pool,
+    completions: Sequence[AttemptCompletion],
+    *,
+    skips_locked: bool = False,
 ) -> dict[RunKey, int]:
     """Record the attempts and return the new `seq` of their runs.
 
-    Omit a run whose fencing token is no longer valid.
+    Omit a run whose fencing token is no longer valid, and with `skips_locked` a locked one.
     """
     ordered = in_key_order(completions)
     rows = await connection.fetch(
-        STATEMENTS.complete,
+        STATEMENTS.complete_free if skips_locked else STATEMENTS.complete,
         *key_arrays(each.key for each in ordered),
         [each.token for each in ordered],
         [each.state.value for each in ordered],

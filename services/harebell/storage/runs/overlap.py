@@ -47,6 +47,7 @@ WHERE CASE WHEN r.state IN ('running', 'unresolved') THEN true
 class OverlapStatements:
     """The SQL texts of this module, which the in-memory ledger of the tests also answers."""
 
+    limit_lock_wait: str
     lock: str
     try_lock: str
     open_run_rows: str
@@ -60,6 +61,7 @@ class OverlapStatements:
 
 
 STATEMENTS: Final = OverlapStatements(
+    limit_lock_wait="SET LOCAL lock_timeout = '100ms'",
     lock="SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key",
     try_lock="""
 SELECT key FROM unnest($1::bigint[]) AS key WHERE pg_try_advisory_xact_lock(key)
@@ -154,6 +156,14 @@ class OpenRunRow:
         values = (ticket.seq, ticket.version, ticket.override)
         is_current = values == (self.seq, self.version, self.override)
         return is_current and not self.slot.is_busy and ticket.is_in_time_for(self.not_before)
+
+
+async def limit_lock_wait(connection: asyncpg.Connection) -> None:
+    """Let each later statement of the transaction fail that waits longer for a lock.
+
+    It then raises `asyncpg.LockNotAvailableError`.
+    """
+    await connection.execute(STATEMENTS.limit_lock_wait)
 
 
 async def lock(
