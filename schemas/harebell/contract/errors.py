@@ -10,6 +10,7 @@
     - NotFound              no such schedule, run or dead letter
     - Conflict              another body exists for the key, or the version is not the expected one
     - PrivateAddress        the target has an address that is not allowed
+    - TooExpensive          the request needs more CPU time than one request may use
     - InternalError         a defect of Harebell, which its log describes
     - CommandRejected       an error response of Harebell, raised by the client
   x Transient               the same message may succeed later: it is retried
@@ -124,6 +125,12 @@ class PrivateAddress(Rejected):
     """A target address that is neither public nor in an allowed network."""
 
     code = "private_address"
+
+
+class TooExpensive(Rejected):
+    """A request that needs more CPU time than one request may use."""
+
+    code = "too_expensive"
 
 
 class InternalError(Rejected):

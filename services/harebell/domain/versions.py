@@ -1,6 +1,6 @@
 """Versions: the time in which a version of a schedule is in force, and its scheduled times."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -19,6 +19,7 @@ from harebell.domain.recurrence import (
     initial_cursor,
     recurrence_of,
     recurs_at,
+    spend_freely,
 )
 
 
@@ -40,6 +41,7 @@ class VersionWindow:
     dispatched: int = 0  # runs that count towards `times`
     planned_from: datetime | None = None  # exclusive, or else the start of the recurrence
     planned_until: datetime = EARLIEST  # inclusive
+    spend: Callable[[], None] = spend_freely  # is called before each search, and may raise
 
     @cached_property
     def recurrence(self) -> Recurrence:
@@ -62,6 +64,7 @@ class VersionWindow:
 
     def next_after(self, time: datetime) -> datetime | None:
         """Return the first scheduled time after `time` at which the version is in force."""
+        self.spend()
         found = self.recurrence.next_after(max(time, self.start))
         has_ended = found is not None and self.until is not None and found >= self.until
         return None if has_ended else found

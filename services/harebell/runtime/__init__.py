@@ -15,6 +15,7 @@
 * event_wait       a bounded wait for an event
 * retries          waits between tries, and retries until a server is available
 * archive          the files of removed runs with their manifests
+* computations     computations of scheduled times, in turn and bounded
 * micro_batcher    many calls of one moment as one statement
 * metrics          metrics of every service
 """

@@ -7,10 +7,12 @@ from uuid import UUID
 
 import pytest
 
+from harebell.contract.errors import TooExpensive
 from harebell.contract.ids import RunKey, schedule_id
 from harebell.domain.reason_text import REASON_TEXT
+from harebell.domain.recurrence import spend_freely
 from harebell.domain.run_states import Reason, RunState, ScheduleState
-from harebell.intake.queries.schedule_history import ScheduleHistory
+from harebell.intake.queries.schedule_history import ScheduleHistory, next_planned_time
 from harebell.intake.queries.why import (
     MAX_NAMED_HOLDERS,
     Explanation,
@@ -18,9 +20,11 @@ from harebell.intake.queries.why import (
     RemovedHistory,
     Verdict,
     explain,
+    preview_view,
 )
 
 HOUR = timedelta(hours=1)
+MAX_SEARCHES = 30
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 NOW = NOON + HOUR / 2
 CREATED = NOON - timedelta(days=60)
@@ -40,23 +44,25 @@ def version(when: dict[str, Any], number: int = 1, since: datetime = CREATED) ->
     }
 
 
+SCHEDULE = {
+    "id": ID,
+    "key": "hourly",
+    "version": 1,
+    "state": "active",
+    "reason": None,
+    "planned_until": NOON,
+    "paused_until": None,
+    "awaited_run": None,
+    "skipped_times": [],
+    "open_runs": [],
+    "dispatched": 0,
+}
+
+
 def history(
     when: dict[str, Any] | None = None, *later_versions: dict[str, Any], **columns: Any
 ) -> ScheduleHistory:
-    schedule = {
-        "id": ID,
-        "key": "hourly",
-        "version": 1 + len(later_versions),
-        "state": "active",
-        "reason": None,
-        "planned_until": NOON,
-        "paused_until": None,
-        "awaited_run": None,
-        "skipped_times": [],
-        "open_runs": [],
-        "dispatched": 0,
-        **columns,
-    }
+    schedule = {**SCHEDULE, "version": 1 + len(later_versions), **columns}
     return ScheduleHistory.from_rows(schedule, [version(when or HOURLY), *later_versions])
 
 
@@ -274,6 +280,33 @@ def test_recurrence_and_state_decide_when_the_ledger_has_no_row(
 
 def test_explanation_contains_the_note_of_the_pause() -> None:
     assert "migration" in explained(NOON + HOUR, state="paused", reason="migration").text
+
+
+@pytest.mark.requirement("P6")
+def test_searches_of_a_preview_and_of_an_explanation_are_paid() -> None:
+    """The 24 times of a day need 24 searches, and the last time up to now a binary search."""
+    searches: list[None] = []
+
+    def spend() -> None:
+        searches.append(None)
+        if len(searches) > MAX_SEARCHES:
+            raise TooExpensive("The search must end.")
+
+    paid = history().paid_by(spend)
+
+    assert len(preview_view(paid, NOW, 24).instants) == 24
+    assert 24 <= len(searches) <= MAX_SEARCHES
+    with pytest.raises(TooExpensive):
+        paid.last_time_until(NOW)
+
+
+@pytest.mark.requirement("P6")
+def test_list_omits_a_next_time_that_costs_too_much() -> None:
+    def spend() -> None:
+        raise TooExpensive("The search must end.")
+
+    assert next_planned_time(SCHEDULE, [version(HOURLY)], spend) is None
+    assert next_planned_time(SCHEDULE, [version(HOURLY)], spend_freely) == NOON + HOUR
 
 
 def test_time_of_a_recurrence_from_completion_is_not_due_without_a_row() -> None:

@@ -5,11 +5,12 @@ from tests.fakes.schedules import ID
 from tests.fakes.ticker import FakeTicker
 from tests.fakes.tickets import NINE, after
 
-from harebell.contract.errors import InvalidInput
+from harebell.contract.errors import Conflict, InvalidInput
 from harebell.contract.ids import RunKey
 from harebell.contract.responses import ScheduleResponse
 from harebell.domain.run_states import RunState, ScheduleState
 from harebell.ticker.commands.handlers import apply_command
+from harebell.ticker.model.request import FoundTimes
 from harebell.ticker.model.run_rows import manual_run_row
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
@@ -102,3 +103,16 @@ def test_backfilled_runs_do_not_expire(ticker: FakeTicker) -> None:
         None,
         None,
     ]
+
+
+def test_times_from_before_the_transaction_are_those_of_the_version(ticker: FakeTicker) -> None:
+    unit = ticker.load_unit()
+    context = ticker.context_of("schedule.backfill", {"from": after(0), "to": after(30)})
+    found = FoundTimes(version=1, times=[after(30)])
+
+    response = apply_command(unit, context._replace(found_times=found))
+
+    assert isinstance(response, ScheduleResponse)
+    assert response.runs == run_ids(30)
+    with pytest.raises(Conflict):
+        apply_command(unit, context._replace(found_times=found._replace(version=2)))

@@ -117,6 +117,22 @@ async def test_parts_of_a_delivery_are_its_messages_with_separate_ids() -> None:
     assert batch.outcomes == [DONE, DONE]
 
 
+async def test_few_backfills_and_no_other_command_share_a_transaction() -> None:
+    body = {"key": "report", "from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z"}
+    items = [
+        AcceptedCommand(index=each, schedule_id=UUID(int=each), body=body) for each in range(25)
+    ]
+    backfills = AcceptedCommands(
+        tenant="acme", verb="schedule.backfill", accepted_at=NINE, single=False, items=items
+    )
+
+    batches = await read(commands(1), delivery(encode(backfills)), commands(1))
+
+    assert [len(each.items) for each in batches] == [1, 10, 10, 5, 1]
+    assert [len(each.replies) for each in batches] == [1, 0, 0, 1, 1]
+    assert all(item.context is not None for each in batches for item in each.items)
+
+
 class SlowApplier(CommandApplier):
     """An applier that records its steps. Each write takes a while, and each publish fails."""
 

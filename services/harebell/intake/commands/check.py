@@ -24,7 +24,6 @@ from harebell.intake.commands.request_ids import CommandPosition, request_id_of,
 from harebell.intake.commands.rules import IntakePolicy, check_command, with_defaults
 
 NOT_JSON: Final = "not_json"
-TOO_EXPENSIVE: Final = "too_expensive"
 MAX_KEY_SHOWN: Final = 256  # characters of the key of a rejected item that its event contains
 
 DEFAULT_POLICY: Final = IntakePolicy()
@@ -147,12 +146,6 @@ def check_steps(
         items=items,
     )
     return CheckResult(accepted, _rejections(items, values))
-
-
-def too_expensive(seconds: float) -> InvalidInput:
-    """Return the error of a message whose check needs too much CPU time."""
-    reason = f"The check of the message must need at most {seconds:g} s of CPU time, not more."
-    return InvalidInput(reason, code=TOO_EXPENSIVE)
 
 
 def check_tenant(tenant: str) -> None:

@@ -11,7 +11,7 @@ from pamqp.common import FieldValue
 
 from harebell.contract import amqp_names
 from harebell.contract.commands import COMMANDS
-from harebell.contract.errors import Rejected
+from harebell.contract.errors import Rejected, TooExpensive
 from harebell.contract.trace import read_trace
 from harebell.domain.sender import Sender
 from harebell.domain.usage_counts import PUTS, UsageCounts, UsageKey
@@ -19,7 +19,6 @@ from harebell.intake.commands.check import (
     CheckResult,
     IncomingRequest,
     check_steps,
-    too_expensive,
 )
 from harebell.intake.commands.command_span import end_command, start_command, with_span
 from harebell.intake.commands.publish import (
@@ -177,7 +176,12 @@ class CommandHandler:
                 next(steps)
                 spent += await self._spend()
                 if spent > MAX_CHECK_CPU:
-                    steps.throw(too_expensive(MAX_CHECK_CPU))
+                    steps.throw(
+                        TooExpensive(
+                            "The check of the message must need at most "
+                            f"{MAX_CHECK_CPU:g} s of CPU time, not more."
+                        )
+                    )
         except StopIteration as end:
             result: CheckResult = end.value
             return result

@@ -1,8 +1,8 @@
 """The SQL of the forecast: the recorded and staged runs, and the schedules with times to plan."""
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -25,12 +25,13 @@ from harebell.intake.queries.forecast import (
 from harebell.intake.queries.store import IntakeStore
 from harebell.intake.queries.views import Row
 from harebell.runtime.clock import monotonic
+from harebell.runtime.computations import Computations, Spend
 
 MAX_RECORDED: Final = 500_000  # runs, the latest of the range
 MAX_SCHEDULES: Final = 100_000  # with a time to plan in the range, the earliest first
 MAX_COMPUTED: Final = 300_000  # times of cron expressions and of jitter
 MAX_COUNT_TIME: Final = 6.0  # seconds; the client waits 10 s for a response
-BATCH: Final = 500  # schedules that a thread counts at once, beside the other work of intake
+BATCH: Final = 500  # schedules that a thread counts at once
 MAX_JITTER: Final = timedelta(days=1)  # of a run in the record; a longer one is rare
 # A pause moves the next time of a schedule back by a horizon.
 NEXT_TIME_MARGIN: Final = timedelta(minutes=5)
@@ -103,15 +104,13 @@ FROM schedule_versions
 WHERE schedule_id = ANY(:ids) AND status = 'pending' ORDER BY schedule_id, effective_at
 """).bindparams(bindparam("omitted", type_=ARRAY(Text)), bindparam("ids", type_=ARRAY(Uuid)))
 
-# One forecast at a time: several large ones would delay the commands of intake.
-_turn = asyncio.Semaphore(1)
-
 
 class ForecastStore:
-    """The tables that the forecast reads, in one snapshot."""
+    """The tables that the forecast reads, in one snapshot. The caller has the turn of a tenant."""
 
-    def __init__(self, store: IntakeStore) -> None:
+    def __init__(self, store: IntakeStore, turn: Computations) -> None:
         self._store = store
+        self._turn = turn
 
     async def count(
         self, hours: ForecastHours, by: ForecastGrouping, tenant: str | None, *, now: datetime
@@ -121,7 +120,7 @@ class ForecastStore:
         Raise `DatabaseUnavailable`, or `Rejected` if a statement takes too long.
         """
         counts = ForecastCounts(hours=hours)
-        async with _turn, self._store.connect() as connection:
+        async with self._store.connect() as connection:
             await connection.execute(_ISOLATION)
             await self._count_record(connection, counts, by, tenant=tenant, now=now)
             if hours.end > now:
@@ -194,9 +193,15 @@ class ForecastStore:
                 )
                 for row in rows
             ]
-            # One cron expression of seconds needs several seconds, which must delay no command.
-            counted = await asyncio.to_thread(
-                _count_batch, counts, schedules, cache, now=now, until=began + MAX_COUNT_TIME
+            counted = await self._turn.run(
+                partial(
+                    _count_batch,
+                    counts,
+                    schedules,
+                    cache=cache,
+                    now=now,
+                    until=began + MAX_COUNT_TIME,
+                )
             )
             total += counted
             if counted < len(rows) or total >= MAX_SCHEDULES:
@@ -210,8 +215,9 @@ class ForecastStore:
 def _count_batch(
     counts: ForecastCounts,
     schedules: Sequence[tuple[PlannedSchedule, str, list[str] | None]],
-    cache: DueTimesCache,
+    _spend: Spend,
     *,
+    cache: DueTimesCache,
     now: datetime,
     until: float,
 ) -> int:

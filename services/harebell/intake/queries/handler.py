@@ -30,7 +30,6 @@ from harebell.contract.views import (
     BreakerView,
     ExplanationView,
     ForecastView,
-    PreviewView,
     RunDetail,
     RunView,
     ScheduleDetail,
@@ -66,12 +65,14 @@ from harebell.intake.queries.views import (
     schedule_view,
     version_list_view,
 )
-from harebell.intake.queries.why import explain, explanation_view, preview_view
+from harebell.intake.queries.why import Explanation, explain, explanation_view, preview_view
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.sender_check import SenderCheck
 from harebell.runtime.clock import Clock
+from harebell.runtime.computations import Computations, Spend
 
 RUN_LIST_PERIOD: Final = timedelta(hours=24)  # of `run.list` without `since` and `until`
+MAX_QUERY_CPU: Final = 2.0  # seconds of one computation of scheduled times
 NO_SCHEDULE_ID: Final = UUID(int=0)  # stands for the id of a definition without a key
 
 
@@ -86,6 +87,7 @@ class QueryHandler:
         target_policy: TargetPolicy,
         sender_check: SenderCheck,
     ) -> None:
+        self._computations = Computations(max_cpu=MAX_QUERY_CPU)
         self._clock = clock
         self._store = store
         self._target_policy = target_policy
@@ -121,7 +123,12 @@ class QueryHandler:
         check_reveal(query, request.sender)
         now = self._clock.now()
         return await answer_query(
-            self._store, tenant, query, now=now, target_policy=self._target_policy
+            self._store,
+            tenant,
+            query,
+            now=now,
+            target_policy=self._target_policy,
+            computations=self._computations,
         )
 
 
@@ -144,29 +151,40 @@ async def answer_query(  # noqa: C901, PLR0912  # one case for each query
     *,
     now: datetime,
     target_policy: TargetPolicy,
+    computations: Computations,
 ) -> Message:
     """Return the response to a query, of the type in `QUERY_RESPONSES`.
 
-    Raise `NotFound` for a schedule or run that does not exist or belongs to another tenant.
+    Raise `NotFound` for a schedule or run that does not exist or belongs to another tenant, and
+    `TooExpensive`.
     """
     response: Message
     match query:
         case ScheduleGet():
-            response = await _schedule_detail(store, tenant, query, now=now)
+            response = await _schedule_detail(
+                store, tenant, query, now=now, computations=computations
+            )
         case ScheduleList():
-            response = await _schedule_page(store, tenant, query, now=now)
+            response = await _schedule_page(
+                store, tenant, query, now=now, computations=computations
+            )
         case ScheduleVersions():
             response = await _versions(store, tenant, query)
         case SchedulePreview():
-            response = await _preview(store, tenant, query, now=now, target_policy=target_policy)
+            history = await _previewed(store, tenant, query, now=now, target_policy=target_policy)
+            after = query.after or now
+            async with computations.turn(tenant) as turn:
+                response = await turn.run(
+                    lambda spend: preview_view(history.paid_by(spend), after, query.count)
+                )
         case ScheduleWhy():
-            response = await _explanation(store, tenant, query, now=now)
+            response = await _explanation(store, tenant, query, now=now, computations=computations)
         case RunGet():
             response = await _run(store, tenant, query, now=now)
         case RunList():
             response = await _run_page(store, tenant, query, now=now)
         case RunForecast():
-            response = await _forecast(store, tenant, query, now=now)
+            response = await _forecast(store, tenant, query, now=now, computations=computations)
         case BreakerList():
             rows = await store.list_breakers(tenant)
             response = Page[BreakerView](items=[breaker_view(row) for row in rows])
@@ -184,33 +202,54 @@ async def answer_query(  # noqa: C901, PLR0912  # one case for each query
 
 
 async def _schedule_detail(
-    store: IntakeStore, tenant: str, query: ScheduleGet, *, now: datetime
+    store: IntakeStore,
+    tenant: str,
+    query: ScheduleGet,
+    *,
+    now: datetime,
+    computations: Computations,
 ) -> ScheduleDetail:
     schedule = await _schedule(store, tenant, query)
     _check_not_deleted(schedule, query)
     has_pending = schedule["pending_version"] is not None
     pending = await store.list_pending(schedule["id"]) if has_pending else []
-    planned = (await _planned_times(store, [schedule])).get(schedule["id"])
+    planned = (await _planned_times(store, tenant, [schedule], computations=computations)).get(
+        schedule["id"]
+    )
     return schedule_detail(schedule, pending, now=now, planned=planned, reveal=bool(query.reveal))
 
 
 async def _schedule_page(
-    store: IntakeStore, tenant: str, query: ScheduleList, *, now: datetime
+    store: IntakeStore,
+    tenant: str,
+    query: ScheduleList,
+    *,
+    now: datetime,
+    computations: Computations,
 ) -> Page[ScheduleView]:
     rows, has_more = await store.list_schedules(tenant, query)
     cursor = PageCursor(rows[-1]["created_at"], rows[-1]["id"]) if has_more else None
-    planned = await _planned_times(store, rows)
+    planned = await _planned_times(store, tenant, rows, computations=computations)
     return Page[ScheduleView](
         items=[schedule_view(row, now=now, planned=planned.get(row["id"])) for row in rows],
         next=None if cursor is None else str(cursor),
     )
 
 
-async def _planned_times(store: IntakeStore, rows: Sequence[Row]) -> Mapping[UUID, datetime | None]:
+async def _planned_times(
+    store: IntakeStore, tenant: str, rows: Sequence[Row], *, computations: Computations
+) -> Mapping[UUID, datetime | None]:
     """Return the next time to plan of the few schedules whose rows do not contain this time."""
     schedules = {row["id"]: row for row in rows if needs_versions(row)}
+    if not schedules:
+        return {}
     versions = await store.list_planned_versions(schedules)
-    return {id_: next_planned_time(row, versions[id_]) for id_, row in schedules.items()}
+
+    def compute(spend: Spend) -> Mapping[UUID, datetime | None]:
+        return {id_: next_planned_time(row, versions[id_], spend) for id_, row in schedules.items()}
+
+    async with computations.turn(tenant) as turn:
+        return await turn.run(compute)
 
 
 async def _versions(store: IntakeStore, tenant: str, query: ScheduleVersions) -> VersionListView:
@@ -219,37 +258,42 @@ async def _versions(store: IntakeStore, tenant: str, query: ScheduleVersions) ->
     return version_list_view(schedule, versions, reveal=bool(query.reveal))
 
 
-async def _preview(
+async def _previewed(
     store: IntakeStore,
     tenant: str,
     query: SchedulePreview,
     *,
     now: datetime,
     target_policy: TargetPolicy,
-) -> PreviewView:
+) -> ScheduleHistory:
+    """Return the history of the schedule that a preview names or contains."""
     definition = query.definition
     if definition is None:
         reference = ScheduleGet(key=query.key, id=query.id)
         schedule = await _schedule(store, tenant, reference)
         _check_not_deleted(schedule, reference)
-        history = await _history_of(store, schedule)
-    else:
-        key = definition.key
-        id_ = NO_SCHEDULE_ID if key is None else schedule_id(tenant, key)
-        with prefixing_field("definition"):
-            check_definition(
-                definition, id_, tenant=tenant, accepted_at=now, target_policy=target_policy
-            )
-        definition = await with_latest_calendars(store, tenant, definition)
-        history = ScheduleHistory.from_policy(definition, id_, now=now)
-    return preview_view(history, query.after or now, query.count)
+        return await _history_of(store, schedule)
+    key = definition.key
+    id_ = NO_SCHEDULE_ID if key is None else schedule_id(tenant, key)
+    with prefixing_field("definition"):
+        check_definition(
+            definition, id_, tenant=tenant, accepted_at=now, target_policy=target_policy
+        )
+    definition = await with_latest_calendars(store, tenant, definition)
+    return ScheduleHistory.from_policy(definition, id_, now=now)
 
 
 async def _explanation(
-    store: IntakeStore, tenant: str, query: ScheduleWhy, *, now: datetime
+    store: IntakeStore,
+    tenant: str,
+    query: ScheduleWhy,
+    *,
+    now: datetime,
+    computations: Computations,
 ) -> ExplanationView:
     history = await _history(store, tenant, query)
-    at = query.at or history.last_time_until(now)
+    async with computations.turn(tenant) as turn:
+        at = query.at or await turn.run(lambda spend: history.paid_by(spend).last_time_until(now))
     row = None if at is None else await store.find_run(tenant, history.id, at)
     attempts: list[Row] = []
     removed = label = None
@@ -259,9 +303,20 @@ async def _explanation(
             label = await find_label_holders(store, row)
     else:
         removed = await store.removed_history(tenant)
-    explanation = explain(
-        history, at, row, now=now, attempts=attempts, removed=removed, label=label
-    )
+
+    def compute(spend: Spend) -> Explanation:
+        return explain(
+            history.paid_by(spend),
+            at,
+            row,
+            now=now,
+            attempts=attempts,
+            removed=removed,
+            label=label,
+        )
+
+    async with computations.turn(tenant) as turn:
+        explanation = await turn.run(compute)
     return explanation_view(history, explanation, row, attempts=attempts)
 
 
@@ -288,11 +343,17 @@ async def _run_page(
 
 
 async def _forecast(
-    store: IntakeStore, tenant: str, query: RunForecast, *, now: datetime
+    store: IntakeStore,
+    tenant: str,
+    query: RunForecast,
+    *,
+    now: datetime,
+    computations: Computations,
 ) -> ForecastView:
     hours = forecast_hours(query, now)
     owner = None if tenant == OPERATIONS_TENANT else tenant
-    counts = await ForecastStore(store).count(hours, query.by, owner, now=now)
+    async with computations.turn(tenant) as turn:
+        counts = await ForecastStore(store, turn).count(hours, query.by, owner, now=now)
     return forecast_view(hours, counts, by=query.by, now=now)
 
 

@@ -1,6 +1,6 @@
 """The history of a schedule: its state and the windows of its versions, from their rows (pure)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -67,6 +67,11 @@ class ScheduleHistory:
             windows=(VersionWindow(schedule_id=schedule_id, policy=policy, since=now),),
         )
 
+    def paid_by(self, spend: Callable[[], None]) -> "ScheduleHistory":
+        """Return the history that calls `spend`, which may raise, before each search."""
+        windows = tuple(replace(each, spend=spend) for each in self.windows)
+        return replace(self, windows=windows)
+
     def window_at(self, time: datetime) -> VersionWindow | None:
         """Return the version that decides about a time, or None before the first version."""
         started = [each for each in self.windows if each.since <= time or each.includes(time)]
@@ -91,13 +96,16 @@ class ScheduleHistory:
         return [each for each in later if each.since > time] if has_ended else later
 
 
-def next_planned_time(schedule: Row, versions: Sequence[Row]) -> datetime | None:
+def next_planned_time(
+    schedule: Row, versions: Sequence[Row], spend: Callable[[], None]
+) -> datetime | None:
     """Return the next time to plan, in the version in force or in the pending version.
 
-    Omit the times that a user skipped. Return None if a version cannot be computed.
+    Omit the times that a user skipped. Return None if a version cannot be computed, or not
+    within the bound of `spend`.
     """
     try:
-        history = ScheduleHistory.from_rows(schedule, versions)
+        history = ScheduleHistory.from_rows(schedule, versions).paid_by(spend)
         cursor, skipped = history.planned_until, history.skipped_times
         windows = history.windows_after(cursor)
         runs = upcoming_runs(windows, after=cursor, count=len(skipped) + 1, skipped_times=skipped)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -32,6 +33,8 @@ from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
 from harebell.runtime.clock import Clock, monotonic
+from harebell.runtime.computations import Computations
+from harebell.storage.engine import translate_db_errors
 from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.storage.runs.tickets import rebuild_tickets
 from harebell.ticker import metrics
@@ -41,7 +44,9 @@ from harebell.ticker.commands.calendars import uses_calendar
 from harebell.ticker.commands.delayed import rejected_messages
 from harebell.ticker.commands.events import publish_batch_events
 from harebell.ticker.commands.handlers import CommandContext, Response, apply_command
+from harebell.ticker.commands.manual_runs import find_times
 from harebell.ticker.model.planning import plan_unit
+from harebell.ticker.model.request import find_schedule
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.stage_spans import record_batch
 from harebell.ticker.store.calendars import find_schedules_of_calendar, load_calendars
@@ -61,6 +66,7 @@ from harebell.ticker.store.versions import VersionCache
 APPLIED: Final = "applied"
 REPEATED: Final = "repeated"
 REJECTED: Final = "rejected"
+MAX_BACKFILL_CPU: Final = 5.0  # seconds of the search for the times of one backfill
 MAX_UNINTERRUPTED: Final = 0.02  # seconds between commands before another task may run
 
 log = structlog.get_logger()
@@ -90,6 +96,9 @@ class CommandApplier:
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
     schedule_counts: ScheduleCounts
     usage: UsageCounts = field(default_factory=UsageCounts)
+    computations: Computations = field(
+        default_factory=lambda: Computations(max_cpu=MAX_BACKFILL_CPU)
+    )
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Apply the deliveries in batches and return one outcome for each delivery.
@@ -118,6 +127,7 @@ class CommandApplier:
         """
         if batch is None or not batch.messages:
             return None
+        await self._find_times(batch)
         async with publishing_transaction(self.pool, self.publisher, self.clock) as transaction:
             connection = transaction.connection
             repeated = await load_responses(connection, batch.keys)
@@ -149,6 +159,25 @@ class CommandApplier:
         run_log.log_staged(tickets)
         record_batch(batch, started_at=now, ended_at=applied_at)
         return AppliedBatch(batch=batch, unit=unit, saved=saved, applied_at=applied_at)
+
+    async def _find_times(self, batch: CommandBatch) -> None:
+        """Find the times of backfills before their transaction, which then locks rows briefly."""
+        items = [item for item in batch.items if item.backfill is not None]
+        if not items:
+            return
+        with translate_db_errors():
+            async with self.pool.acquire() as connection, connection.transaction():
+                unit = await self._load(connection, items)
+        for item in items:
+            context, command = item.context, item.backfill
+            if item.response is not None or context is None or command is None:
+                continue
+            try:
+                version = find_schedule(unit, context).version
+                found = await self.computations.run(partial(find_times, command, version))
+                item.context = context._replace(found_times=found)
+            except Rejected as error:
+                item.reject(error)
 
     async def _load(self, connection: asyncpg.Connection, items: Sequence[BatchItem]) -> UnitOfWork:
         """Load the schedules of the commands, their open runs and the runs that commands name."""

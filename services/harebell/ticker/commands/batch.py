@@ -13,7 +13,7 @@ from harebell.contract.accepted_commands import (
 )
 from harebell.contract.amqp_names import CHANGES
 from harebell.contract.calendar import CALENDAR_COMMANDS
-from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
+from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve, ScheduleBackfill
 from harebell.contract.errors import InvalidInput, QuotaExceeded, Rejected
 from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import encode
@@ -26,9 +26,11 @@ from harebell.messaging.sender_check import is_foreign
 from harebell.ticker.commands.handlers import CommandContext, Response
 from harebell.ticker.store.command_results import CommandKey
 
+BACKFILL: Final = "schedule.backfill"
 _COMMANDS: Final = {**SCHEDULE_COMMANDS, **CALENDAR_COMMANDS}
 MAX_COMMANDS: Final = 500  # in one transaction
 MAX_PART: Final = 100  # commands of one transaction, if other tenants wait for the same ticker
+MAX_BACKFILLS: Final = 10  # of one transaction, because each may create thousands of runs
 PARSE_CHUNK: Final = 32  # commands parsed before the loop returns to a waiting transaction
 
 
@@ -53,6 +55,11 @@ class BatchItem:
         return (
             None if request_id is None else (self.message.tenant, request_id, self.accepted.index)
         )
+
+    @property
+    def backfill(self) -> ScheduleBackfill | None:
+        command = None if self.context is None else self.context.command
+        return command if isinstance(command, ScheduleBackfill) else None
 
     @property
     def is_beyond_quota(self) -> bool:
@@ -116,7 +123,10 @@ class CommandBatch:
 
 
 async def read_batches(deliveries: Sequence[Delivery]) -> AsyncIterator[CommandBatch]:
-    """Yield batches in the order of the deliveries."""
+    """Yield batches in the order of the deliveries.
+
+    The times of backfills are found before their transaction, so it has no other command before.
+    """
     batch, size, unpaused = CommandBatch(), 0, 0
     for delivery in deliveries:
         messages = messages_or_outcome(delivery)
@@ -128,12 +138,15 @@ async def read_batches(deliveries: Sequence[Delivery]) -> AsyncIterator[CommandB
             if unpaused > PARSE_CHUNK:
                 await asyncio.sleep(0)
                 unpaused = len(message.items)
-            is_split = bool(tenant_of(delivery)) and len(message.items) > MAX_PART
+            is_backfill = message.verb == BACKFILL
+            is_large = bool(tenant_of(delivery)) and len(message.items) > MAX_PART
+            is_split = is_backfill or is_large
             if size and (is_split or size + len(message.items) > MAX_COMMANDS):
                 yield batch
                 batch, size = CommandBatch(), 0
             if is_split:
-                for part in _parts(message, await _items(message)):
+                count = MAX_BACKFILLS if is_backfill else MAX_PART
+                for part in _parts(message, await _items(message), count):
                     yield part
                 continue
             batch.add(message, await _items(message))
@@ -156,15 +169,15 @@ def messages_or_outcome(delivery: Delivery) -> list[AcceptedCommands] | Outcome:
         return DeadLettered(error.code, error.reason)
 
 
-def _parts(message: AcceptedCommands, items: list[BatchItem]) -> Iterator[CommandBatch]:
-    """Yield the message in parts, so that the loop returns to other tenants between them.
+def _parts(message: AcceptedCommands, items: list[BatchItem], count: int) -> Iterator[CommandBatch]:
+    """Yield the message in parts of `count` commands, between which other tenants have a turn.
 
     After a crash between two parts, the whole message is repeated, and the commands of the first
     parts get their first responses.
     """
-    for start in range(0, len(items), MAX_PART):
-        part = CommandBatch(messages=[(message, items[start : start + MAX_PART])])
-        if start + MAX_PART >= len(items):
+    for start in range(0, len(items), count):
+        part = CommandBatch(messages=[(message, items[start : start + count])])
+        if start + count >= len(items):
             part.replies = [(message, items)]
         yield part
 

@@ -1,5 +1,6 @@
 """The handlers for single runs: trigger, backfill, skip, cancel and resolve."""
 
+from collections.abc import Callable
 from datetime import datetime
 from itertools import takewhile
 from typing import Final
@@ -16,11 +17,11 @@ from harebell.contract.errors import Conflict, InvalidInput, NotFound
 from harebell.contract.ids import RunKey
 from harebell.contract.responses import RunResponse, ScheduleResponse
 from harebell.contract.types import instant_text, truncate_ms
-from harebell.domain.recurrence import RESOLUTION, next_times, recurs_at
+from harebell.domain.recurrence import RESOLUTION, next_times, recurs_at, spend_freely
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_cursor import continue_planning, resume_planning
-from harebell.ticker.model.request import CommandContext, find_schedule_of_run
+from harebell.ticker.model.request import CommandContext, FoundTimes, find_schedule_of_run
 from harebell.ticker.model.unit_of_work import (
     LockedRun,
     ManualRun,
@@ -28,6 +29,7 @@ from harebell.ticker.model.unit_of_work import (
     ScheduleRecord,
     UnitOfWork,
 )
+from harebell.ticker.model.version import Version
 
 MAX_SKIPPED_TIMES: Final = 100  # future times of one schedule
 
@@ -52,13 +54,23 @@ def trigger(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -
     return response.model_copy(update={"run_id": str(run.key)})
 
 
+def find_times(
+    command: ScheduleBackfill, version: Version, spend: Callable[[], None] = spend_freely
+) -> FoundTimes:
+    """Return the times of a backfill. `spend` is called before each search, and may raise."""
+    cursor = command.from_ - RESOLUTION
+    times = next_times(version.recurrence, cursor, command.max + 1, spend=spend)
+    return FoundTimes(version.number, list(takewhile(lambda time: time <= command.to, times)))
+
+
 def backfill(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> ScheduleResponse:
     """Stage a run for each past time of the recurrence. A run that exists stays unchanged."""
     command = context.command
     assert isinstance(command, ScheduleBackfill)  # noqa: S101  # the handler of this command
-    first = command.from_ - RESOLUTION
-    times = next_times(record.version.recurrence, first, command.max + 1)
-    times = list(takewhile(lambda time: time <= command.to, times))
+    found = context.found_times or find_times(command, record.version)
+    if found.version != record.version.number:
+        raise Conflict("The schedule must get no other version during its backfill.")
+    times = found.times
     if len(times) > command.max:
         raise InvalidInput(
             f"The range must contain at most {command.max} runs, but it contains more.",

@@ -1,6 +1,6 @@
 """A command with its context, the runs that it names, and the schedule that it changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -27,6 +27,13 @@ MAX_TRIGGER_TIMES: Final = 20  # milliseconds that may already have a run when a
 _NOT_FOUND: Final = "The schedule does not exist."
 
 
+class FoundTimes(NamedTuple):
+    """The scheduled times of a range in a version, one more than a backfill may have at most."""
+
+    version: int
+    times: Sequence[datetime]
+
+
 class CommandContext(NamedTuple):
     """One command with its tenant, schedule, actor and times.
 
@@ -41,6 +48,7 @@ class CommandContext(NamedTuple):
     applied_at: datetime | None = None  # None: at once
     trace: Mapping[str, str] | None = None  # the JSON of a `TraceOrigin`
     is_redelivered: bool = False  # a delayed message that intake may have accepted before
+    found_times: FoundTimes | None = None  # of a backfill, from before its transaction
 
     @property
     def named_schedule(self) -> UUID | None:
