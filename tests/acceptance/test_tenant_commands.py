@@ -8,9 +8,7 @@ each answer. Without it, other work on the cores would count as a delay of Hareb
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -19,6 +17,17 @@ from uuid import UUID
 import aio_pika
 import pytest
 from tests.acceptance.cpu_priority import raised_priority
+from tests.acceptance.floods import (
+    FLOOD,
+    MAX_ANSWER,
+    MAX_SLOW_ANSWER,
+    TARGET,
+    VICTIM,
+    Flood,
+    flood_of,
+    list_schedules,
+    request_times,
+)
 from tests.acceptance.production import Production
 from tests.acceptance.stack import caller_environment
 from tests.rig.servers import Servers
@@ -27,7 +36,6 @@ from harebell.client import Client, CommandRejected
 from harebell.contract.amqp_names import tenant_exchange
 from harebell.contract.json_codec import encode_plain
 from harebell.dev.plan import ServiceKind
-from harebell.intake.commands.window import CREDIT_TIMEOUT
 from harebell.messaging.topology.bus import (
     DLQ,
     tenant_dlq_queue,
@@ -38,21 +46,15 @@ from harebell.messaging.topology.bus import REPORTS as REPORT_QUEUE
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
-FLOOD, VICTIM, FRESH, NEW, HIDDEN = "acme", "umbrella", "stark", "initech", "hooli"
+FRESH, NEW, HIDDEN = "stark", "initech", "hooli"
 KNOWN = (FLOOD, VICTIM, FRESH)
 FLOOD_COMMANDS, ITEMS = 50_000, 500
-MAX_ANSWER = 1.0  # seconds until the answer to the victim, by the promise
-MAX_SLOW_ANSWER = 4.0  # seconds, of single answers if the priority cannot be raised
-MAX_FIRST_ANSWER = 30.0  # seconds until the first answer to a flood
 FLOOD_QUERIES = 10_000
-REPLY_TO = "amq.rabbitmq.reply-to"
-QUERIES_AT_ONCE = 2_000  # publishes without a confirm
 # Quotas would refuse the flood, which then would be no flood.
 POLICIES = f"""
 defaults: {{quotas: {{schedules: null, puts_per_second: null}}}}
 tenants: {{{", ".join(f"{each}: {{}}" for each in KNOWN)}}}
 """
-TARGET = {"task": {"name": "harebell.echo"}}
 
 
 @pytest.fixture(scope="module")
@@ -169,28 +171,6 @@ async def test_query_is_answered_within_a_second_under_the_queries_of_another_te
     assert max(busy) < longest_answer, busy
 
 
-async def request_times(
-    client: Client, count: int, request_once: Callable[[Client], Awaitable[None]]
-) -> list[float]:
-    """Return the seconds until the answer to each of several requests, one after the other."""
-    seconds = []
-    for _ in range(count):
-        started_at = time.monotonic()
-        await request_once(client)
-        seconds.append(time.monotonic() - started_at)
-        await asyncio.sleep(0.2)
-    return seconds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flood:
-    """Requests of one kind that the flooding tenant publishes without a wait."""
-
-    verb: str
-    number: int
-    body: bytes
-
-
 SCHEDULE_QUERIES = Flood(verb="schedule.list", number=FLOOD_QUERIES, body=b'{"limit": 10}')
 DEAD_LETTER_QUERIES = Flood(verb="dlq.list", number=FLOOD_QUERIES, body=b'{"limit": 10}')
 UNKNOWN_RUN = f"{UUID(int=7)}@20261120T140000000Z"
@@ -204,11 +184,6 @@ DISCARDS = Flood(
     number=6_000,
     body=encode_plain([{"ids": [str(UUID(int=7))]}] * 5),
 )
-
-
-async def list_schedules(victim: Client) -> None:
-    async for _ in victim.schedules():
-        break
 
 
 async def list_dead_letters(victim: Client) -> None:
@@ -258,44 +233,6 @@ async def test_request_is_answered_within_a_second_under_the_requests_of_another
     assert 0 < number < requests.number, "the flood must last during the measurement"
     assert median(busy) < MAX_ANSWER, busy
     assert max(busy) < longest_answer, busy
-
-
-@asynccontextmanager
-async def flood_of(flood: Flood, url: str) -> AsyncIterator[Callable[[], int]]:
-    """Publish the requests, and yield the number of their answers after the first one is there.
-
-    The removal of an earlier flood loses credits, so the first answer may take `CREDIT_TIMEOUT`.
-    """
-    answers = 0
-    answered = asyncio.Event()
-
-    async def count(_: object) -> None:
-        nonlocal answers
-        answers += 1
-        answered.set()
-
-    async with await aio_pika.connect(url) as connection:
-        channel = await connection.channel()
-        underlay = await channel.get_underlay_channel()
-        await underlay.basic_consume(REPLY_TO, count, no_ack=True)
-        exchange = await channel.get_exchange(tenant_exchange(FLOOD), ensure=False)
-        for start in range(0, flood.number, QUERIES_AT_ONCE):
-            numbers = range(start, min(start + QUERIES_AT_ONCE, flood.number))
-            publishes = (
-                exchange.publish(request(flood, number), f"{FLOOD}.{flood.verb}")
-                for number in numbers
-            )
-            await asyncio.gather(*publishes)
-        await asyncio.wait_for(answered.wait(), CREDIT_TIMEOUT + MAX_FIRST_ANSWER)
-        yield lambda: answers
-
-
-def request(flood: Flood, number: int) -> aio_pika.Message:
-    """Return one message of the flood. A repeated id would be a repeated request."""
-    id_ = f"{flood.verb}-{number}"
-    return aio_pika.Message(
-        flood.body, user_id=FLOOD, reply_to=REPLY_TO, correlation_id=id_, message_id=id_
-    )
 
 
 @pytest.mark.measures
