@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from itertools import count
 from pathlib import Path
 
 from harebell.dev.errors import StartFailed
@@ -125,10 +126,18 @@ def _database_directory(root: Path, known: Path | None) -> Path:
         _make_private(known, user)
         return known
     directory = _new_database_directory(root, user)
+    if known is None and _has_data(directory):
+        _set_aside(directory / DATA)
     if known is not None and known != directory and _has_data(known):
         shutil.move(known / DATA, directory / DATA)
         _give(directory, user)
     return directory
+
+
+def _set_aside(data: Path) -> None:
+    """Rename data whose password was in a stack folder that somebody has deleted."""
+    names = (data.with_name(f"{data.name}.{number}") for number in count(1))
+    data.rename(next(name for name in names if not name.exists()))
 
 
 def _has_data(directory: Path) -> bool:

@@ -17,9 +17,11 @@ import pytest
 from tests.rig.broker_versions import INSTALLED, Installation
 from tests.rig.servers import private_servers
 
+from harebell.dev.postgres import DATA
 from harebell.dev.rabbitmq import MAX_MESSAGE
 from harebell.dev.servers import PrivateServers
 from harebell.dev.spawn import tree
+from harebell.dev.state import STATE_FILE
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
@@ -159,6 +161,25 @@ def test_stop_ends_every_process_and_keeps_the_data(servers: PrivateServers) -> 
 
 _LOOPBACK_6 = "00000000000000000000000001000000"
 _LISTENING = "0A"
+
+
+async def test_stack_folder_that_was_deleted_begins_with_an_empty_database() -> None:
+    """The password of the earlier data is lost, so these data stay beside the new ones."""
+    with tempfile.TemporaryDirectory() as directory:
+        first = private_servers(Path(directory))
+        try:
+            first.start(broker=False)
+            first.stop()
+            (Path(directory) / STATE_FILE).unlink()
+
+            second = private_servers(Path(directory))
+            second.start(broker=False)
+            connection = await asyncpg.connect(second.database_url)
+            await connection.close()
+            kept = second.database.directory / f"{DATA}.1"
+            assert (kept / "PG_VERSION").exists()
+        finally:
+            private_servers(Path(directory)).discard()
 
 
 def _listening(pid: int) -> set[str]:
