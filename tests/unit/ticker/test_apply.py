@@ -23,6 +23,7 @@ from harebell.domain.sender import IdentityMode
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.messaging.accepted_messages import CommandReplies
 from harebell.runtime.clock import Clock
+from harebell.runtime.computations import Computations
 from harebell.storage.engine import database_time
 from harebell.ticker.commands.apply import CommandApplier
 from harebell.ticker.commands.batch import BatchItem, CommandBatch
@@ -184,3 +185,20 @@ async def test_command_that_names_a_row_of_another_tenant_does_not_lock_it(
             (response,) = await harness.apply(("r-2", verb, body), tenant="another")
 
     assert orjson.loads(response)["error"]["code"] == "not_found"
+
+
+@pytest.mark.requirement("P6")
+async def test_repeated_backfill_is_not_computed_again(harness: ApplierHarness) -> None:
+    """A long message that the broker delivers again therefore makes progress."""
+    now = harness.ledger.store.now()
+    body = {"key": KEY, "from": now - timedelta(hours=1), "to": now, "dry_run": True}
+    await harness.apply(("r-1", "schedule.put", {**PUT, "when": {"every": "30s"}}))
+    first = await harness.apply(("r-2", "schedule.backfill", body))
+    harness.applier.computations = Computations(max_cpu=-1)  # refuses each search
+
+    repeated = await harness.apply(("r-2", "schedule.backfill", body))
+    (other,) = await harness.apply(("r-3", "schedule.backfill", body))
+
+    assert b'"previewed"' in first[0]
+    assert repeated == first
+    assert b'"too_expensive"' in other

@@ -161,12 +161,16 @@ class CommandApplier:
         return AppliedBatch(batch=batch, unit=unit, saved=saved, applied_at=applied_at)
 
     async def _find_times(self, batch: CommandBatch) -> None:
-        """Find the times of backfills before their transaction, which then locks rows briefly."""
-        items = [item for item in batch.items if item.backfill is not None]
-        if not items:
+        """Find the times of backfills before their transaction, which then locks rows briefly.
+
+        A repeated backfill gets its first response, so that a repeated message makes progress.
+        """
+        if all(item.backfill is None for item in batch.items):
             return
         with translate_db_errors():
             async with self.pool.acquire() as connection, connection.transaction():
+                repeated = await load_responses(connection, batch.keys)
+                items = batch.without(repeated)
                 unit = await self._load(connection, items)
         for item in items:
             context, command = item.context, item.backfill
