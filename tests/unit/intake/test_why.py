@@ -283,7 +283,7 @@ def test_explanation_contains_the_note_of_the_pause() -> None:
 
 
 @pytest.mark.requirement("P6")
-def test_searches_of_a_preview_and_of_an_explanation_are_paid() -> None:
+def test_each_search_of_a_preview_and_of_an_explanation_counts() -> None:
     """The 24 times of a day need 24 searches, and the last time up to now a binary search."""
     searches: list[None] = []
 
@@ -292,12 +292,12 @@ def test_searches_of_a_preview_and_of_an_explanation_are_paid() -> None:
         if len(searches) > MAX_SEARCHES:
             raise TooExpensive("The search must end.")
 
-    paid = history().paid_by(spend)
+    bounded = history().bounded_by(spend)
 
-    assert len(preview_view(paid, NOW, 24).instants) == 24
+    assert len(preview_view(bounded, NOW, 24).instants) == 24
     assert 24 <= len(searches) <= MAX_SEARCHES
     with pytest.raises(TooExpensive):
-        paid.last_time_until(NOW)
+        bounded.last_time_until(NOW)
 
 
 @pytest.mark.requirement("P6")

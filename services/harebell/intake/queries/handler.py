@@ -175,7 +175,7 @@ async def answer_query(  # noqa: C901, PLR0912  # one case for each query
             after = query.after or now
             async with computations.turn(tenant) as turn:
                 response = await turn.run(
-                    lambda spend: preview_view(history.paid_by(spend), after, query.count)
+                    lambda spend: preview_view(history.bounded_by(spend), after, query.count)
                 )
         case ScheduleWhy():
             response = await _explanation(store, tenant, query, now=now, computations=computations)
@@ -292,8 +292,10 @@ async def _explanation(
     computations: Computations,
 ) -> ExplanationView:
     history = await _history(store, tenant, query)
-    async with computations.turn(tenant) as turn:
-        at = query.at or await turn.run(lambda spend: history.paid_by(spend).last_time_until(now))
+    at = query.at
+    if at is None:
+        async with computations.turn(tenant) as turn:
+            at = await turn.run(lambda spend: history.bounded_by(spend).last_time_until(now))
     row = None if at is None else await store.find_run(tenant, history.id, at)
     attempts: list[Row] = []
     removed = label = None
@@ -306,7 +308,7 @@ async def _explanation(
 
     def compute(spend: Spend) -> Explanation:
         return explain(
-            history.paid_by(spend),
+            history.bounded_by(spend),
             at,
             row,
             now=now,

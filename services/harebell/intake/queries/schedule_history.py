@@ -67,7 +67,7 @@ class ScheduleHistory:
             windows=(VersionWindow(schedule_id=schedule_id, policy=policy, since=now),),
         )
 
-    def paid_by(self, spend: Callable[[], None]) -> "ScheduleHistory":
+    def bounded_by(self, spend: Callable[[], None]) -> "ScheduleHistory":
         """Return the history that calls `spend`, which may raise, before each search."""
         windows = tuple(replace(each, spend=spend) for each in self.windows)
         return replace(self, windows=windows)
@@ -105,7 +105,7 @@ def next_planned_time(
     within the bound of `spend`.
     """
     try:
-        history = ScheduleHistory.from_rows(schedule, versions).paid_by(spend)
+        history = ScheduleHistory.from_rows(schedule, versions).bounded_by(spend)
         cursor, skipped = history.planned_until, history.skipped_times
         windows = history.windows_after(cursor)
         runs = upcoming_runs(windows, after=cursor, count=len(skipped) + 1, skipped_times=skipped)
