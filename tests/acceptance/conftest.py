@@ -8,7 +8,9 @@ from zlib import crc32
 
 import pytest
 from tests.acceptance.cluster_stack import PAIRS, ClusterStack
+from tests.acceptance.cpu_priority import raised_priority
 from tests.acceptance.faults import Pool
+from tests.acceptance.floods import MAX_ANSWER, MAX_SLOW_ANSWER
 from tests.acceptance.recording_target import Target
 from tests.acceptance.schedule_load import ScheduleLoad
 from tests.acceptance.stack import Stack, Tenant
@@ -52,6 +54,13 @@ def whole_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 def target(whole_target: Target, name_of_test: str) -> Target:
     """Return the target with a separate folder of paths for this test."""
     return replace(whole_target, folder=f"{name_of_test}/")
+
+
+@pytest.fixture(scope="module")
+def longest_answer(servers: Servers) -> Iterator[float]:
+    """Yield the longest permitted time of an answer during another tenant's flood [s]."""
+    with raised_priority(servers) as is_raised:
+        yield MAX_ANSWER if is_raised else MAX_SLOW_ANSWER
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from uuid import UUID
 
 import aio_pika
+from asyncpg import Record
+from tests.acceptance.stack import Tenant
 
 from harebell.client import Client
 from harebell.contract.amqp_names import tenant_exchange
@@ -16,6 +19,7 @@ FLOOD, VICTIM = "acme", "umbrella"
 MAX_ANSWER = 1.0  # seconds until the answer to the victim, by the promise
 MAX_SLOW_ANSWER = 4.0  # seconds, of single answers if the priority cannot be raised
 MAX_FIRST_ANSWER = 30.0  # seconds until the first answer to a flood
+MAX_WAIT_FOR_RUNS = 60.0  # seconds until the runs of the victim have succeeded
 REPLY_TO = "amq.rabbitmq.reply-to"
 QUERIES_AT_ONCE = 2_000  # publishes without a confirm
 TARGET = {"task": {"name": "harebell.echo"}}
@@ -84,3 +88,15 @@ async def request_times(
 async def list_schedules(victim: Client) -> None:
     async for _ in victim.schedules():
         break
+
+
+async def ended_runs(rows: Tenant, ids: Sequence[UUID]) -> list[Record]:
+    """Return the first runs of schedules after all of them have succeeded."""
+    async with asyncio.timeout(MAX_WAIT_FOR_RUNS):
+        while True:
+            found: list[Record] = await rows.ledger.fetch(
+                "SELECT * FROM runs WHERE schedule_id = ANY($1) AND state = 'succeeded'", ids
+            )
+            if len(found) == len(ids):
+                return found
+            await asyncio.sleep(0.2)

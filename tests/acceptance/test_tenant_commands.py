@@ -16,11 +16,9 @@ from uuid import UUID
 
 import aio_pika
 import pytest
-from tests.acceptance.cpu_priority import raised_priority
 from tests.acceptance.floods import (
     FLOOD,
     MAX_ANSWER,
-    MAX_SLOW_ANSWER,
     TARGET,
     VICTIM,
     Flood,
@@ -55,13 +53,6 @@ POLICIES = f"""
 defaults: {{quotas: {{schedules: null, puts_per_second: null}}}}
 tenants: {{{", ".join(f"{each}: {{}}" for each in KNOWN)}}}
 """
-
-
-@pytest.fixture(scope="module")
-def longest_answer(servers: Servers) -> Iterator[float]:
-    """Yield the longest permitted time of an answer to the victim [s]."""
-    with raised_priority(servers) as is_raised:
-        yield MAX_ANSWER if is_raised else MAX_SLOW_ANSWER
 
 
 @pytest.fixture(autouse=True)

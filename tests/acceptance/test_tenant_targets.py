@@ -1,20 +1,19 @@
 """One tenant's AMQP targets delay the targets of another tenant by a bounded time."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import aio_pika
 import pytest
 from tests.acceptance.cpu_priority import raised_priority
+from tests.acceptance.floods import FLOOD, VICTIM, ended_runs
 from tests.acceptance.production import Production
-from tests.acceptance.stack import Tenant
 from tests.rig.servers import Servers
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long, pytest.mark.measures]
 
-FLOOD, VICTIM = "acme", "umbrella"
 QUEUES = 200  # that receive each message of the flood
 SCHEDULES = 56  # each every second
 RUNS = 10  # of the victim
@@ -86,27 +85,12 @@ async def test_large_fanouts_of_a_tenant_delay_no_message_of_another_tenant(
             now = {"key": str(uuid4()), "when": {"now": True}, "target": target(VICTIM, 10)}
             ids.append((await victim.put(now)).id)
             await asyncio.sleep(0.5)
-        latest = await longest_lateness(rows, ids)
+        runs = await ended_runs(rows, ids)
         sent = await rows.ledger.fetchval(
             "SELECT count(*) FROM runs WHERE tenant = $1 AND state = 'succeeded'", FLOOD
         )
+    latest = max(run["finished_at"] - run["due_at"] for run in runs).total_seconds()
     record_property("lateness", f"longest {latest:.3f} s, {sent} messages of the flood")
 
     assert sent > SCHEDULES, "the flood must have messages during the measurement"
     assert latest < longest
-
-
-async def longest_lateness(rows: Tenant, ids: Sequence[UUID]) -> float:
-    """Return the largest lateness of the first runs of schedules [s] after all have succeeded."""
-    async with asyncio.timeout(TIMEOUT):
-        while True:
-            found = await rows.ledger.fetchrow(
-                """
-                SELECT count(*), extract(epoch FROM max(finished_at - due_at)) AS longest
-                FROM runs WHERE schedule_id = ANY($1) AND state = 'succeeded'
-                """,
-                ids,
-            )
-            if found["count"] == len(ids):
-                return float(found["longest"])
-            await asyncio.sleep(0.2)

@@ -114,18 +114,8 @@ class FaultyPool:
 
     async def claim(self, tickets: Sequence[Ticket]) -> list[ClaimedRun]:
         """Claim the rows of the tickets for `executor-1`, without a claimer."""
-        keys = [
-            claims.ClaimKey(
-                key=each.run_key,
-                seq=each.seq,
-                version=each.version,
-                override=None,
-                lease=LEASE,
-                due_at=each.due_at,
-            )
-            for each in tickets
-        ]
-        claimed = await claims.claim(self.pool, keys, "executor-1")
+        keys = map(claim_key, tickets)
+        claimed = await claims.claim(self.pool, list(keys), "executor-1")
         return [
             ClaimedRun(
                 ticket=each,
@@ -152,6 +142,17 @@ class FaultyPool:
     async def update_row(self, ticket: Ticket, setting: str) -> None:
         query = f"UPDATE runs SET {setting} WHERE scheduled_for = $1 AND schedule_id = $2"  # noqa: S608  # the test wrote the setting
         await self.pool.execute(query, ticket.scheduled_for, ticket.schedule_id)
+
+
+def claim_key(ticket: Ticket) -> claims.ClaimKey:
+    return claims.ClaimKey(
+        key=ticket.run_key,
+        seq=ticket.seq,
+        version=ticket.version,
+        override=None,
+        lease=LEASE,
+        due_at=ticket.due_at,
+    )
 
 
 def with_tenant(ticket: Ticket, tenant: str) -> Ticket:

@@ -5,16 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.integration.executor.environment import (
-    LEASE,
     FaultyPool,
+    claim_key,
     open_faulty_pool,
     with_tenant,
 )
 
 from harebell.contract.policy import Overlap
-from harebell.contract.ticket import Ticket
 from harebell.executor.claiming.overlap import OverlapClaimer
-from harebell.storage.runs import claims
 
 pytestmark = [pytest.mark.postgres, pytest.mark.requirement("P6")]
 
@@ -25,17 +23,6 @@ MAX_CLAIM = 2.0  # seconds; a statement of another transaction waits up to 3 s f
 async def ledger(database_url: str) -> AsyncIterator[FaultyPool]:
     async with open_faulty_pool(database_url) as opened:
         yield opened
-
-
-def claim_key(ticket: Ticket) -> claims.ClaimKey:
-    return claims.ClaimKey(
-        key=ticket.run_key,
-        seq=ticket.seq,
-        version=ticket.version,
-        override=None,
-        lease=LEASE,
-        due_at=ticket.due_at,
-    )
 
 
 async def test_claim_with_a_slot_waits_for_no_locked_row_of_another_tenant(
