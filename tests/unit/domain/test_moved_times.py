@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from harebell.contract.policy import OnExcluded
-from harebell.domain.calendars import Calendar, CalendarRule, DayRange
+from harebell.domain.calendars import Calendar, CalendarRule, DayRange, WeeklyWindow
 from harebell.domain.moved_times import MovedTimes
+from harebell.domain.recurrence import FixedInterval
 
 ZONE = ZoneInfo("UTC")
 CLOSED = date(2026, 3, 10)
@@ -57,3 +58,30 @@ def test_earliest_result_is_next_in_spite_of_the_order_of_the_times(
 
     open_times = [each for each in times if each > after and rule.excluding(each) is None]
     assert moved.next_after(after, min(open_times, default=None)) == expected
+
+
+@pytest.mark.requirement("ASK-9")
+def test_time_moves_over_days_that_are_never_open_as_a_whole() -> None:
+    """The search back for moved times finds no open window of a day."""
+    closed = Calendar.create("closed", ZONE, days=[DayRange(CLOSED, date(2026, 3, 20))])
+    every_day = frozenset(range(7))
+    lunch = Calendar.create("lunch", ZONE, windows=[WeeklyWindow(every_day, time(12), time(13))])
+    rule = CalendarRule(exclude=(closed, lunch), on_excluded=OnExcluded.NEXT)
+    moved = MovedTimes(times=ListedTimes([at(10, 9)]), rule=rule, zone=ZONE)
+
+    assert moved.next_after(at(15, 0), None) == at(21, 9)
+
+
+@pytest.mark.requirement("ASK-9")
+def test_search_passes_a_long_closed_period() -> None:
+    """The times of the last sixty days move to every hour of the first open day."""
+    opening = datetime(2028, 3, 10, tzinfo=UTC)
+    closed = Calendar.create("closed", ZONE, days=[DayRange(CLOSED, date(2028, 3, 9))])
+    rule = CalendarRule(exclude=(closed,), on_excluded=OnExcluded.NEXT)
+    times = FixedInterval(at(1, 5), timedelta(hours=7), end=None)
+    kept = times.next_after(opening)
+    moved = MovedTimes(times=times, rule=rule, zone=ZONE)
+
+    assert kept is not None
+    assert kept > opening
+    assert moved.next_after(at(12, 0), kept) == opening
