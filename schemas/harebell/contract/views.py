@@ -13,13 +13,21 @@ from harebell.contract.ids import RunId
 from harebell.contract.message import Message, empty_default
 from harebell.contract.types import DelayedInstant, Instant, Json, Milliseconds
 
-JsonObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
+
+def _document(description: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "object", "description": description})
+
+
+# Documents, which a client can send back with fields that it does not know (decision 107).
 DefinitionJson = Annotated[
-    dict[str, Any],
-    WithJsonSchema(
-        {"type": "object", "description": "A definition as in `schedule.put`, with its defaults."}
-    ),
+    dict[str, Any], _document("A definition as in `schedule.put`, with its defaults.")
 ]
+PayloadJson = Annotated[
+    dict[str, Any],
+    _document("Of a dead run: the body of `harebell.run.dead.v1`. Of a dead message: its fields."),
+]
+HeadersJson = Annotated[dict[str, Any], _document("The AMQP headers of a dead message.")]
+ReplayJobJson = Annotated[dict[str, Any], _document("The body of `dlq.replay_job.start`.")]
 
 
 class ViewResponse(Message):
@@ -330,9 +338,9 @@ class DeadLetterDecision(Message):
 class DeadLetterDetail(DeadLetterView, ViewResponse):
     """One dead letter with its payload and its replays. `body` is in base64, maybe truncated."""
 
-    payload: JsonObject
+    payload: PayloadJson
     body: str | None = None
-    headers: JsonObject | None = None
+    headers: HeadersJson | None = None
     queue: str | None = None
     replay_history: list[ReplayView] = empty_default(list)
     root_id: UUID | None = None  # the dead letter of the first replay number of the run
@@ -406,7 +414,7 @@ class ReplayJobDetail(ReplayJobView, ViewResponse):
     """
 
     waiting_for: ReplayJobWait | None = None
-    request: JsonObject
+    request: ReplayJobJson
 
 
 class ReplayItemView(Message):

@@ -17,7 +17,7 @@ from tests.integration.dlq_inspector.environment import (
 )
 
 from harebell.contract import amqp_names
-from harebell.contract.dead_letter import DeadMessage
+from harebell.contract.dead_letter import DeadMessage, DeadRun
 from harebell.contract.errors import CommandRejected
 from harebell.contract.ids import RunKey, failure_group_id
 from harebell.contract.json_codec import encode_all
@@ -77,8 +77,9 @@ async def test_dead_run_has_a_line_in_the_list_and_a_detail_with_its_payload(
             )
         ),
     }
-    assert detail.payload["target"] == TARGET
-    assert [attempt["number"] for attempt in detail.payload["attempts"]] == [1, 2]
+    dead_run = DeadRun.model_validate(detail.payload)
+    assert dead_run.target == TARGET
+    assert [attempt.number for attempt in dead_run.attempts] == [1, 2]
     assert (detail.replay_history, detail.root_id) == ([], None)
 
 

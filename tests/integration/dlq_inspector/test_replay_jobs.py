@@ -17,7 +17,7 @@ from tests.integration.dlq_inspector.environment import (
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
 from harebell.contract.commands import ReplayJobStart
-from harebell.contract.dead_letter import DeadRun
+from harebell.contract.dead_letter import DeadRun, OpenDeadLetterFilter
 from harebell.contract.downstream import downstream_of_json
 from harebell.contract.ids import RunKey
 from harebell.contract.types import truncate_ms
@@ -88,7 +88,8 @@ async def test_job_replays_all_open_dead_letters_and_shows_their_outcomes(
 
     view = await wait_for_job(dlq, job, state="done", succeeded=2, failed=1)
     assert (view.actor, view.note, view.total) == ("ann", "after the fix", 3)
-    assert (view.request["select"], bool(view.finished_at)) == (ALL, True)
+    start = ReplayJobStart.model_validate(view.request)
+    assert (start.select, bool(view.finished_at)) == (OpenDeadLetterFilter(**ALL), True)
     items = [item async for item in dlq.acme.replay_job_items(job)]
     assert [(item.id, item.status, item.outcome) for item in items] == [
         *((dead_letter_id(each), "replayed", "succeeded") for each in dead[:2]),
