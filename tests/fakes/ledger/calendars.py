@@ -17,6 +17,10 @@ Names = Sequence[str]
 
 @answers(STATEMENTS.load)
 def load(tx: Transaction, tenants: Names) -> Iterator[Record]:
+    return _latest(tx, tenants)
+
+
+def _latest(tx: Transaction, tenants: Names) -> Iterator[Record]:
     latest = {
         (row["tenant"], row["name"]): row
         for row in sorted(tx.rows(CALENDARS), key=lambda each: each["version"])
@@ -52,6 +56,18 @@ def delete_old(
         key = (row["tenant"], row["name"])
         if key in bounds and row["version"] <= bounds[key]:
             tx.put(CALENDARS, (*key, row["version"]), None)
+    return iter(())
+
+
+@answers(STATEMENTS.forget_deleted)
+def forget_deleted(tx: Transaction, tenants: Names, number: int) -> Iterator[Record]:
+    for tenant in tenants:
+        deleted = [row for row in _latest(tx, [tenant]) if row["is_deleted"]]
+        deleted.sort(key=lambda each: (-each["accepted_at"].timestamp(), each["name"]))
+        forgotten = {each["name"] for each in deleted[number:]}
+        for row in list(tx.rows(CALENDARS)):
+            if row["tenant"] == tenant and row["name"] in forgotten:
+                tx.put(CALENDARS, (tenant, row["name"], row["version"]), None)
     return iter(())
 
 

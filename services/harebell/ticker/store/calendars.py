@@ -14,6 +14,7 @@ from harebell.ticker.model.calendars import CalendarKey, StoredCalendar
 from harebell.ticker.model.version import Version
 
 MAX_CALENDAR_VERSIONS: Final = 100  # of one calendar, the latest
+MAX_DELETED_CALENDARS: Final = 100  # of one tenant, those deleted last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class CalendarStatements:
     load: str
     save: str
     delete_old: str
+    forget_deleted: str
     find_schedules: str
     save_uses: str
     delete_uses: str
@@ -45,6 +47,17 @@ SELECT t.* FROM unnest($1::text[], $2::text[], $3::int[], $4::json[], $5::bool[]
 DELETE FROM calendar_versions c USING unnest($1::text[], $2::text[], $3::int[])
     AS t(tenant, name, version)
 WHERE c.tenant = t.tenant AND c.name = t.name AND c.version <= t.version
+""",
+    # A calendar that nobody remembers begins at version 1 again.
+    forget_deleted="""
+DELETE FROM calendar_versions c USING (
+    SELECT tenant, name, is_deleted, row_number() OVER (
+        PARTITION BY tenant, is_deleted ORDER BY accepted_at DESC, name) AS place
+    FROM (SELECT DISTINCT ON (v.tenant, v.name) v.* FROM calendar_versions v
+          WHERE v.tenant = ANY($1::text[]) ORDER BY v.tenant, v.name, v.version DESC) latest
+) ranked
+WHERE c.tenant = ranked.tenant AND c.name = ranked.name AND ranked.is_deleted
+  AND ranked.place > $2
 """,
     find_schedules="""
 SELECT schedule_id FROM schedule_calendars WHERE tenant = $1 AND calendar = $2
@@ -95,7 +108,11 @@ async def find_schedules_of_calendar(
 async def save_calendars(
     connection: asyncpg.Connection, calendars: Sequence[StoredCalendar]
 ) -> None:
-    """Insert new versions of calendars, and remove those beyond `MAX_CALENDAR_VERSIONS`."""
+    """Insert new versions of calendars.
+
+    Remove versions beyond `MAX_CALENDAR_VERSIONS`, and calendars that were deleted before the last
+    `MAX_DELETED_CALENDARS` ones of their tenant.
+    """
     if not calendars:
         return
     tenants, names = [each.tenant for each in calendars], [each.name for each in calendars]
@@ -112,6 +129,8 @@ async def save_calendars(
     )
     oldest = [each.version - MAX_CALENDAR_VERSIONS for each in calendars]
     await connection.execute(STATEMENTS.delete_old, tenants, names, oldest)
+    if deleting := sorted({each.tenant for each in calendars if each.is_deleted}):
+        await connection.execute(STATEMENTS.forget_deleted, deleting, MAX_DELETED_CALENDARS)
 
 
 async def save_uses(connection: asyncpg.Connection, versions: Iterable[Version]) -> None:
