@@ -6,15 +6,19 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import asyncpg
 import pytest
 from tests.acceptance.faults import until_called, until_ready
 from tests.acceptance.recording_target import Call, Target
 from tests.acceptance.stack import Stack, now, until
+from tests.fakes.history import History, insert_history
+from tests.fakes.stored_schedules import schedule_ids, store_schedules
 from tests.rig.servers import Servers, as_role, server_directory
 from tests.rig.standby import StandbyPair, program
 
@@ -23,8 +27,10 @@ from harebell.audit.model.records import FindingKind
 from harebell.audit.store import connect_read_only
 from harebell.dev.os_user import unprivileged_user
 from harebell.dev.plan import ServiceCounts
-from harebell.dev.postgres import DATA
+from harebell.dev.postgres import DATA, Database
 from harebell.domain.fencing_token import SEQ_BITS
+from harebell.storage.engine import open_pool
+from harebell.storage.migrate import migrate
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
@@ -80,7 +86,7 @@ def execute(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
 async def test_restored_backup_continues_and_its_tokens_rise(
     stack: Stack, pair: StandbyPair, target: Target
 ) -> None:
-    back_up, verify, new_epoch, audit_before, audit_after = _BLOCK.findall(PAGE.read_text())
+    back_up, verify, new_epoch, audit_before, audit_after, *_ = _BLOCK.findall(PAGE.read_text())
     folder = pair.standby.directory
     folder.mkdir(parents=True)
     if (user := unprivileged_user()) is not None:
@@ -143,6 +149,62 @@ async def test_restored_backup_continues_and_its_tokens_rise(
     assert [each for each in report.findings if each.kind is not FindingKind.LATE] == []
     assert done.returncode == 0, done.stdout + done.stderr
     assert not [call for call in target.calls("lost") if call.token >> SEQ_BITS == epoch]
+
+
+@pytest.mark.requirement("S92")
+async def test_dump_restores_into_a_new_cluster(pair: StandbyPair) -> None:
+    *_, dump, restore = _BLOCK.findall(PAGE.read_text())
+    await migrate(pair.primary.database_url)
+    ids = tuple(schedule_ids(2))
+    async with open_pool(pair.primary.database_url, name="test") as pool:
+        await store_schedules(pool, ids, {"cron": "0 9 * * *"}, now())
+    async with connected(pair.primary) as connection:
+        await insert_history(connection, History(day=now().date() - timedelta(days=40), ids=ids))
+    pair.standby.start()
+    (folder := pair.standby.directory / "dumps").mkdir()
+    folder.chmod(0o777)
+    variables = {
+        "PRIMARY": pair.primary.database_url,
+        "RESTORED": pair.standby.database_url,
+        "MAINTENANCE": pair.standby.database_url.removesuffix("harebell") + "postgres",
+        "BACKUP": str(folder / "backup"),
+    }
+
+    for command in (dump, restore):
+        done = await asyncio.to_thread(execute, command, **variables)
+        assert done.returncode == 0, done.stderr
+
+    await migrate(pair.standby.database_url)
+    assert await rows_of(pair.standby) == (expected := await rows_of(pair.primary))
+    assert (expected["schedules"], expected["runs"], expected["attempts"]) == (2, 24, 24)
+    assert schema_of(pair.standby) == schema_of(pair.primary)
+
+
+@asynccontextmanager
+async def connected(database: Database) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(database.database_url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def rows_of(database: Database) -> dict[str, int]:
+    """Return the number of rows of each table."""
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+    async with connected(database) as connection:
+        names = [row[0] for row in await connection.fetch(tables)]
+        return {
+            name: await connection.fetchval(f'SELECT count(*) FROM "{name}"')  # noqa: S608  # names of the catalogue
+            for name in names
+        }
+
+
+def schema_of(database: Database) -> set[str]:
+    """Return the lines of the schema: tables, functions, owners and rights."""
+    done = execute('pg_dump --schema-only --dbname="$URL"', URL=database.database_url)
+    assert done.returncode == 0, done.stderr
+    return {line for line in done.stdout.splitlines() if "restrict" not in line}
 
 
 async def until_repeated(target: Target, epoch: int) -> None:
