@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import count, pairwise
 from pathlib import Path
@@ -40,24 +40,12 @@ tenants:
 """
 
 
-@pytest.fixture(scope="module")
-def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
-    with started_production(servers, tmp_path_factory.mktemp("load")) as production:
-        yield production
-
-
 @pytest.fixture
-def flooded_production(servers: Servers, tmp_path: Path) -> Iterator[Production]:
-    """Yield a stack of its own for a flood that outlasts its test."""
-    with started_production(servers, tmp_path) as production:
-        yield production
-
-
-@contextmanager
-def started_production(servers: Servers, root: Path) -> Iterator[Production]:
-    policy = root / "tenants.yml"
+def production(servers: Servers, tmp_path: Path) -> Iterator[Production]:
+    """Yield a stack for one test, because a flood may outlast its test."""
+    policy = tmp_path / "tenants.yml"
     policy.write_text(POLICY)
-    with Production.open(servers, root, tenants=(ATTACKER, VICTIM)) as production:
+    with Production.open(servers, tmp_path, tenants=(ATTACKER, VICTIM)) as production:
         production.start(HAREBELL_TENANTS_FILE=str(policy), HAREBELL_SLOTS_NORMAL=SLOTS)
         yield production
 
@@ -182,10 +170,9 @@ async def _succeeds(acme: Tenant) -> bool:
 @pytest.mark.long
 @pytest.mark.requirement("P6")
 async def test_runs_start_while_another_tenant_names_them_and_keeps_its_own_rows_busy(
-    flooded_production: Production, target: Target
+    production: Production, target: Target
 ) -> None:
     """The commands to rows of the victim are refused, and must not lock these rows before."""
-    production = flooded_production
     async with login(production, ATTACKER) as acme, login(production, VICTIM) as umbrella:
         await acme.harebell.put_many(
             [
