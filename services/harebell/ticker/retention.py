@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from itertools import pairwise
@@ -45,6 +46,8 @@ from harebell.ticker.store.expired_rows import Slice
 Result = TypeVar("Result")
 
 TASK: Final = "retention"
+ARCHIVE: Final = "archive"  # the name of the record that the removed runs go to an archive
+ARCHIVE_MEMORY: Final = timedelta(days=7)  # after the last pass of a ticker with an archive
 HOLDER_BYTES: Final = 8  # of the name of one ticker, because instances may have equal names
 INTERVAL: Final = timedelta(hours=1)  # between two passes of all tickers
 POLL_INTERVAL: Final = 15.0  # seconds; after a failure or a kill, a ticker continues after this
@@ -68,6 +71,12 @@ DETACH_PAUSE: Final = 1.0  # seconds between two tries
 EXAMINED_PERIOD: Final = timedelta(hours=1)  # of one statement that examines a day
 
 log = structlog.get_logger()
+
+
+class PartFault(Transient):
+    """A part of the removed rows that the database does not drop, which stays until it can."""
+
+    code = "part_fault"
 
 
 class LeaseLost(Transient):
@@ -96,6 +105,7 @@ class Retention:
     policies: PolicySource
     batch: int = BATCH
     _holder: str = field(default_factory=lambda: token_hex(HOLDER_BYTES))
+    _faults: dict[str, str] = field(default_factory=dict)  # of this pass, by part
 
     @property
     def periods(self) -> RetentionPeriods:
@@ -133,16 +143,32 @@ class Retention:
         """
         with translate_db_errors():
             await self._report()
+            await self._check_archive()
             if not await store.take_lease(self.pool, TASK, self._holder, length=LEASE, every=every):
                 return False
             has_succeeded = False
+            self._faults.clear()
+            keeping = asyncio.create_task(self._keep_lease())
             try:
                 await self._remove_all()
+                if self._faults:
+                    raise PartFault(" ".join(self._faults.values()))
                 has_succeeded = True
             finally:
+                keeping.cancel()
                 await store.end_lease(self.pool, TASK, self._holder, has_succeeded=has_succeeded)
             await self._report()
         return True
+
+    async def _check_archive(self) -> None:
+        """Record that this ticker archives, or raise `ArchiveFault` if another one does."""
+        if self.settings.archive_dir is not None:
+            await store.mark_archive(self.pool, ARCHIVE, self._holder, length=ARCHIVE_MEMORY)
+        elif await store.is_archived(self.pool, ARCHIVE):
+            raise ArchiveFault(
+                "Other tickers archive the removed runs, but this ticker has no "
+                "HAREBELL_ARCHIVE_DIR, so it removes nothing."
+            )
 
     async def _remove_all(self) -> None:
         now, periods = await store.database_now(self.pool), self.periods
@@ -249,24 +275,36 @@ class Retention:
         return held
 
     async def _finish_parts(self) -> None:
-        """Archive the removed rows that are not in the archive, and drop their tables."""
+        """Archive the removed rows that are not in the archive, and drop their tables.
+
+        A part that the database does not drop stays, and the pass continues and then fails.
+        """
         for part in await store.list_parts(self.pool):
-            if part.needs_archive and not part.is_archived:
-                directory = self.settings.archive_dir
-                if directory is None:
-                    reason = (
-                        f"The runs of {part.day} wait for the archive, but this ticker has no "
-                        "HAREBELL_ARCHIVE_DIR."
-                    )
-                    raise ArchiveFault(reason)
-                await self._archive(part, directory)
-                await reach("ticker.retention.after_record")
-            runs, attempts = await store.count_rows(self.pool, part)
-            await store.drop_part(self.pool, part)
-            await reach("ticker.retention.after_drop")
-            metrics.REMOVED_PARTS.inc()
-            metrics.count_removed("run", runs)
-            metrics.count_removed("attempt", attempts)
+            if part.name in self._faults:
+                continue
+            try:
+                await self._finish_part(part)
+            except (asyncpg.RaiseError, asyncpg.UndefinedTableError) as error:
+                self._faults[part.name] = f"The part {part.name} stays: {error}."
+                log.exception("part not removed", part=part.name)
+
+    async def _finish_part(self, part: store.Part) -> None:
+        if part.needs_archive and not part.is_archived:
+            directory = self.settings.archive_dir
+            if directory is None:
+                reason = (
+                    f"The runs of {part.day} wait for the archive, but this ticker has no "
+                    "HAREBELL_ARCHIVE_DIR."
+                )
+                raise ArchiveFault(reason)
+            await self._archive(part, directory)
+            await reach("ticker.retention.after_record")
+        runs, attempts = await store.count_rows(self.pool, part)
+        await store.drop_part(self.pool, part)
+        await reach("ticker.retention.after_drop")
+        metrics.REMOVED_PARTS.inc()
+        metrics.count_removed("run", runs)
+        metrics.count_removed("attempt", attempts)
 
     async def _archive(self, part: store.Part, root: Path) -> None:
         """Write the files of a part and its manifest, then record the part in the ledger.
@@ -388,6 +426,13 @@ class Retention:
                 return
             await self._renew_lease()
             await asyncio.sleep(BATCH_PAUSE)
+
+    async def _keep_lease(self) -> None:
+        """Renew the lease during long statements. A step of the pass notices a lost lease."""
+        while True:
+            await asyncio.sleep(LEASE / 3 / timedelta(seconds=1))
+            with suppress(Transient), translate_db_errors():
+                await store.renew_lease(self.pool, TASK, self._holder, length=LEASE)
 
     async def _renew_lease(self) -> None:
         if not await store.renew_lease(self.pool, TASK, self._holder, length=LEASE):

@@ -1,6 +1,8 @@
 """The retention of schedules on PostgreSQL: versions, ended schedules, stored responses, counts."""
 
+import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -18,13 +20,21 @@ from harebell.intake.queries.store import IntakeStore
 from harebell.intake.queries.views import schedule_detail
 from harebell.runtime.settings import PoolBounds, TickerSettings
 from harebell.storage.engine import open_engine, open_pool
+from harebell.ticker.model.retention import Ages
 from harebell.ticker.retention import Retention
+from harebell.ticker.store.expired_rows import (
+    Cutoff,
+    Slice,
+    delete_ended_schedules,
+    delete_versions,
+)
+from harebell.ticker.store.retention import FIRST_ID, slice_transaction
 from harebell.ticker.store.schedules import load_unit_of_work
 from harebell.ticker.store.versions import VersionCache
 
 NOW: Final = datetime.now(UTC)
 DAY: Final = timedelta(days=1)
-IDS: Final = schedule_ids(4)
+IDS: Final = schedule_ids(5)
 MIDNIGHT: Final = datetime.combine((NOW - 40 * DAY).date(), datetime.min.time(), UTC)
 
 
@@ -118,20 +128,88 @@ async def versions_of(owner: asyncpg.Connection, id_: UUID) -> list[int]:
 async def test_replaced_versions_are_removed_if_no_run_needs_them(
     owner: asyncpg.Connection, pool: asyncpg.Pool
 ) -> None:
-    await store_schedules(pool, IDS[:3], {"cron": "0 9 * * *"}, NOW - 300 * DAY)
-    for id_ in IDS[:3]:
+    await store_schedules(pool, IDS, {"cron": "0 9 * * *"}, NOW - 300 * DAY)
+    for id_ in IDS:
         await store_versions(owner, id_, [200, 120, 10])
     await insert_history(
         owner, History(day=MIDNIGHT.date(), ids=(IDS[1],), count=1, state="unresolved")
     )
     await insert_history(owner, History(day=MIDNIGHT.date(), ids=(IDS[2],), count=1, state="dead"))
     await insert_dead_letter(owner, MIDNIGHT, IDS[2])
+    await owner.execute(
+        "UPDATE schedule_state SET open_runs = $1 WHERE schedule_id = $2", [MIDNIGHT], IDS[1]
+    )
+    await insert_history(
+        owner, History(day=MIDNIGHT.date(), ids=(IDS[3],), count=1, state="skipped")
+    )
+    await owner.execute("UPDATE runs SET range_until = now() WHERE schedule_id = $1", IDS[3])
+    await insert_history(owner, History(day=MIDNIGHT.date(), ids=(IDS[4],), count=1, state="dead"))
+    await insert_dead_letter(owner, MIDNIGHT, IDS[4], state="replayed")
+    await owner.execute(
+        "INSERT INTO replay_items (job_id, position, dead_letter_id, status) "
+        "SELECT id, 1, id, 'replayed' FROM dead_letters WHERE schedule_id = $1",
+        IDS[4],
+    )
 
     await run_pass(pool)
 
     assert await versions_of(owner, IDS[0]) == [3, 4, 5]
     assert await versions_of(owner, IDS[1]) == [1, 3, 4, 5]
     assert await versions_of(owner, IDS[2]) == [1, 2, 3, 4, 5]
+    assert await versions_of(owner, IDS[3]) == [1, 3, 4, 5]
+    assert await versions_of(owner, IDS[4]) == [1, 3, 4, 5]
+
+
+class RolledBackError(Exception):
+    """The end of a transaction that must change nothing."""
+
+
+class Explainer:
+    """A connection that executes a statement and counts the blocks that it reads."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+        self.blocks = 0
+
+    async def execute(self, statement: str, *arguments: object) -> str:
+        statement = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}"
+        (found,) = json.loads(await self._connection.fetchval(statement, *arguments))
+        self.blocks += found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"]
+        return "DELETE 0"
+
+    async def fetch(self, statement: str, *arguments: object) -> list[Any]:
+        await self.execute(statement, *arguments)
+        return []
+
+
+async def test_removal_does_not_read_the_runs_of_a_tenant_with_a_longer_retention(
+    owner: asyncpg.Connection, pool: asyncpg.Pool
+) -> None:
+    await store_schedules(pool, IDS, {"cron": "0 9 * * *"}, NOW - 300 * DAY)
+    for id_ in IDS:
+        await store_versions(owner, id_, [200, 120, 10])
+    change = "UPDATE schedule_state SET state = 'deleted', changed_at = now() - interval '60 days'"
+    await owner.execute(change)
+    ages = Ages(default=2 * DAY, tenants={"long": 400 * DAY})
+
+    async def blocks() -> int:
+        await owner.execute("VACUUM ANALYZE")
+        cutoff = Cutoff(runs=ages, runs_before=ages.cutoffs(NOW).last)
+        every, read = Slice(FIRST_ID, UUID(int=2**128 - 1)), 0
+        with suppress(RolledBackError):
+            async with slice_transaction(pool) as connection:
+                explainer = Explainer(connection)
+                await delete_versions(explainer, every, ages, cutoff=cutoff, limit=100)
+                await delete_ended_schedules(explainer, every, ages, cutoff=cutoff)
+                read = explainer.blocks
+                raise RolledBackError
+        return read
+
+    before = await blocks()
+    day = (NOW - 10 * DAY).date()
+    await insert_history(owner, History(day=day, ids=tuple(IDS), count=20_000, tenant="long"))
+
+    assert await blocks() < before + 200
 
 
 @pytest.mark.requirement("S119")
@@ -148,6 +226,11 @@ async def test_ended_schedules_are_removed_with_their_rows(
     await owner.execute(change, IDS[2], "deleted", NOW - 50 * DAY)
     await insert_history(owner, History(day=MIDNIGHT.date(), ids=(IDS[2],), count=1, state="dead"))
     await insert_dead_letter(owner, MIDNIGHT, IDS[2])
+    await owner.execute(change, IDS[3], "cancelled", NOW - 50 * DAY)
+    await insert_history(
+        owner, History(day=MIDNIGHT.date(), ids=(IDS[3],), count=1, state="skipped")
+    )
+    await owner.execute("UPDATE runs SET range_until = now() WHERE schedule_id = $1", IDS[3])
 
     await run_pass(pool)
 

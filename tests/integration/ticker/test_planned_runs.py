@@ -1,6 +1,7 @@
 """The metric of planned runs, from schedules and runs in PostgreSQL."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from harebell.storage.engine import open_pool
 from harebell.ticker import planned_runs
 from harebell.ticker.model.planning import plan_schedule
 from harebell.ticker.planned_runs import PlannedRunsMetrics
+from harebell.ticker.store import planned_runs as planned_store
 from harebell.ticker.store.save import save_planning_steps
 from harebell.ticker.store.schedules import load_due
 from harebell.ticker.store.versions import VersionCache
@@ -205,3 +207,20 @@ async def test_pool_without_planned_runs_shows_zero_when_its_schedule_has_ended(
 
     assert shown("idle") == [0, 0, 0]
     assert shown("unknown") == [None, None, None]
+
+
+async def test_timetables_of_a_failed_statement_are_read_again(
+    ticker: PlannedRunsMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store(ticker, {"every": "20s"}, "often")
+    statement = "SELECT 1 / 0 FROM unnest($1::uuid[], $2::int[]) WHERE $3::text[] IS NOT NULL"
+    with monkeypatch.context() as context:
+        failing = replace(planned_store.STATEMENTS, load_timetables=statement)
+        context.setattr(planned_store, "STATEMENTS", failing)
+        with pytest.raises(asyncpg.DivisionByZeroError):
+            await ticker.count()
+    ticker.timetables.discard_unused()
+
+    await refresh(ticker)
+
+    assert shown("often") == [3, 15, 45]

@@ -22,7 +22,7 @@ from harebell.runtime.failpoint import Failpoint, InjectedFailure
 from harebell.runtime.settings import PoolBounds, TickerSettings
 from harebell.storage.engine import open_pool
 from harebell.ticker import retention as module
-from harebell.ticker.retention import Retention
+from harebell.ticker.retention import PartFault, Retention
 
 IDS: Final = tuple(schedule_ids(3))
 OVERRIDE: Final = '{"target": {"http": {"url": "https://acme.example/?key=secret-text"}}}'
@@ -62,6 +62,11 @@ def retention(
         policies=TenantPolicies.parse(policies),
         batch=batch,
     )
+
+
+async def retained_parts(owner: asyncpg.Connection) -> set[str]:
+    names = await partitions(owner)
+    return {each.removeprefix("retired_runs_") for each in names if each.startswith("retired_runs")}
 
 
 async def partitions(owner: asyncpg.Connection) -> set[str]:
@@ -187,12 +192,15 @@ async def test_tenant_policy_replaces_the_retention_of_runs(
         "brief": [day(1)],
         "long": [day(50), day(5), day(1)],
     }
-    marks = await owner.fetch("SELECT tenant, removed_until FROM history_marks")
-    assert {row[0]: row[1] for row in marks} == {
+    assert await history_marks(owner) == {
         "": start(10),
         "brief": start(2),
         "long": start(60),
     }
+
+
+async def history_marks(owner: asyncpg.Connection) -> dict[str, datetime]:
+    return dict(await owner.fetch("SELECT tenant, removed_until FROM history_marks"))
 
 
 @pytest.mark.requirement("S118")
@@ -296,9 +304,80 @@ async def test_part_with_a_row_that_the_archive_lacks_is_not_dropped(
     finally:
         failpoint.arm(None)
     await owner.execute("UPDATE archive_parts SET runs = runs - 1")
+    await insert_history(owner, History(day=day(12), ids=IDS))
 
-    with pytest.raises(asyncpg.RaiseError, match="must contain 24 rows"):
+    with pytest.raises(PartFault, match="must contain 24 rows"):
         await retention(pool, archive_dir=tmp_path).run_pass()
+    assert await runs_by_day(owner) == {}
+    assert read_day(tmp_path, day(12)).count("runs") == 24
+    assert await retained_parts(owner) == {f"{day(11):%Y%m%d}_1"}
+
+    await owner.execute("UPDATE archive_parts SET runs = runs + 1 WHERE day = $1", day(11))
+    assert await retention(pool, archive_dir=tmp_path).run_pass()
+    assert await retained_parts(owner) == set()
+
+
+@pytest.mark.requirement("S118")
+async def test_ticker_without_an_archive_removes_nothing_while_another_archives(
+    owner: asyncpg.Connection, pool: asyncpg.Pool, tmp_path: Path
+) -> None:
+    await retention(pool, archive_dir=tmp_path).run_pass()
+    await insert_history(owner, History(day=day(11), ids=IDS))
+
+    with pytest.raises(ArchiveFault, match="this ticker has no HAREBELL_ARCHIVE_DIR"):
+        await retention(pool).run_pass()
+
+    assert await runs_by_day(owner) == {day(11): 24}
+    await owner.execute("UPDATE maintenance_leases SET lease_until = now() - interval '1 s'")
+    assert await retention(pool).run_pass()
+    assert await runs_by_day(owner) == {}
+
+
+async def test_range_of_skipped_times_leaves_its_day_after_its_end_has_its_age(
+    owner: asyncpg.Connection, pool: asyncpg.Pool
+) -> None:
+    await insert_history(owner, History(day=day(12), ids=IDS[:1], state="skipped"))
+    extend = "UPDATE runs SET range_until = $2 WHERE scheduled_for = $1"
+    await owner.execute(extend, start(12), start(9))
+    await retention(pool).run_pass()
+    assert await runs_by_day(owner) == {day(12): 1}
+
+    await owner.execute(extend, start(12), start(10) - timedelta(seconds=1))
+    await owner.execute("UPDATE examined_days SET examined_at = now() - interval '1 day'")
+    await retention(pool).run_pass()
+
+    assert await runs_by_day(owner) == {}
+
+
+@pytest.mark.requirement("S118")
+async def test_longer_retention_of_a_tenant_does_not_bring_back_its_removed_history(
+    owner: asyncpg.Connection, pool: asyncpg.Pool
+) -> None:
+    longer = {"tenants": {"acme": {"retention": {"runs": "60d"}}}}
+    await retention(pool).run_pass()
+    await retention(pool, policies=longer).run_pass()
+    assert await history_marks(owner) == {"": start(10), "acme": start(10)}
+
+    await retention(pool, run_retention="5d").run_pass()
+
+    assert await history_marks(owner) == {"": start(5), "acme": start(5)}
+
+
+@pytest.mark.unshifted
+async def test_lease_is_renewed_while_a_statement_lasts_longer(
+    owner: asyncpg.Connection, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEASE", timedelta(seconds=1))
+    await insert_history(owner, History(day=day(11), ids=IDS))
+    failpoint.arm(Failpoint("ticker.retention.after_detach", "sleep", 3.0))
+    try:
+        first = asyncio.create_task(retention(pool).run_pass())
+        await until(lambda: owner.fetchval("SELECT count(*) FROM archive_parts"))
+        await asyncio.sleep(2)
+        assert not await retention(pool).run_pass()
+        assert await first
+    finally:
+        failpoint.arm(None)
 
 
 async def test_second_ticker_does_nothing_during_a_pass(

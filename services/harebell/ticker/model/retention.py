@@ -26,7 +26,8 @@ class KeepRule(StrEnum):
     OPEN = "open"
     UNRESOLVED = "unresolved"  # a person must still resolve the run
     RECENT_END = "recent_end"
-    AGE = "age"  # the run, or the end of its skipped range, is younger than the retention
+    AGE = "age"  # the run is younger than the retention
+    RANGE = "range"  # the end of its skipped range is younger, on another day than its start
     DEAD_LETTER = "dead_letter"  # a replay needs the run
 
 
@@ -144,8 +145,10 @@ def keep_rule(run: StoredRun, cutoffs: Cutoffs, *, now: datetime) -> KeepRule | 
         return KeepRule.OPEN
     if run.finished_at > now - MIN_AGE_OF_END:
         return KeepRule.RECENT_END
-    if (run.range_until or run.scheduled_for) >= cutoffs.of(run.tenant):
+    if run.scheduled_for >= cutoffs.of(run.tenant):
         return KeepRule.AGE
+    if run.range_until is not None and run.range_until >= cutoffs.of(run.tenant):
+        return KeepRule.RANGE
     return KeepRule.DEAD_LETTER if run.is_needed else None
 
 

@@ -75,7 +75,10 @@ WHERE l.scheduled_for <= excluded.scheduled_for
 """
 
 # A replay reads the version of its run. The version in force has the highest number that became
-# active, and higher numbers must stay, because the next number follows them.
+# active, and higher numbers must stay, because the next number follows them. The runs of an old
+# version are older than their retention, so only those stay that another rule keeps. They are among
+# the open runs, which include the unresolved ones, or have a dead letter, or are skipped ranges.
+# A search of all runs for a schedule would read every day of a tenant with a longer retention.
 _DELETE_VERSIONS: Final = f"""
 WITH old AS MATERIALIZED (
     SELECT v.schedule_id, v.version
@@ -94,8 +97,16 @@ WITH old AS MATERIALIZED (
                     WHERE p.tenant = s.tenant), $7::interval) + interval '2 days')
       AND NOT EXISTS (SELECT FROM dead_letters d
                       WHERE d.schedule_id = v.schedule_id AND d.state = 'open')
+      AND NOT EXISTS (
+          SELECT FROM (
+              SELECT o.at FROM unnest(t.open_runs) AS o (at)
+              UNION ALL
+              SELECT d.scheduled_for FROM dead_letters d WHERE d.schedule_id = v.schedule_id
+          ) kept JOIN runs r ON r.scheduled_for = kept.at
+          WHERE r.schedule_id = v.schedule_id AND r.version = v.version)
       AND NOT EXISTS (SELECT FROM runs r WHERE r.scheduled_for < $1
-                      AND r.schedule_id = v.schedule_id AND r.version = v.version)
+                      AND r.schedule_id = v.schedule_id AND r.range_until IS NOT NULL
+                      AND r.version = v.version)
     LIMIT $8
 )
 DELETE FROM schedule_versions v USING old
@@ -115,8 +126,8 @@ WHERE t.schedule_id > $8 AND t.schedule_id <= $9
   AND t.changed_at < $1
   AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.schedule_id = t.schedule_id)
   AND NOT EXISTS (SELECT FROM overlap_slots o WHERE o.schedule_id = t.schedule_id)
-  AND NOT EXISTS (SELECT FROM runs r
-                  WHERE r.scheduled_for < $1 AND r.schedule_id = t.schedule_id)
+  AND NOT EXISTS (SELECT FROM runs r WHERE r.scheduled_for < $1
+                  AND r.schedule_id = t.schedule_id AND r.range_until IS NOT NULL)
 FOR UPDATE OF t SKIP LOCKED
 """  # noqa: S608  # the parts are constants
 _DELETE_SCHEDULES: Final = """

@@ -176,7 +176,8 @@ class TimetableStore:
 
     def discard_unused(self) -> None:
         """Remove the timetables that no call has used since the last call of this method."""
-        self._timetables = {key: self._timetables[key] for key in self._used}
+        used = self._used  # a failed statement leaves keys without a timetable
+        self._timetables = {key: each for key, each in self._timetables.items() if key in used}
         self._used = set()
 
     async def _load(self, connection: asyncpg.Connection, keys: Sequence[VersionKey]) -> None:

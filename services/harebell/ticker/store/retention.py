@@ -20,6 +20,7 @@ from harebell.ticker.model.retention import (
 
 STATEMENT_TIMEOUT: Final = timedelta(seconds=60)
 CLIENT_TIMEOUT: Final = 65.0  # seconds; above the statement timeout, for a lost connection
+COUNT_TIMEOUT: Final = 1_800.0  # seconds, of a statement that counts a whole part
 FIRST_ID: Final = UUID(int=0)
 MARK_OF_OTHERS: Final = ""  # the row of the tenants without an own row in `history_marks`
 
@@ -28,6 +29,7 @@ SELECT set_config('statement_timeout', '{STATEMENT_TIMEOUT // timedelta(millisec
     set_config('enable_hashjoin', 'on', true),
     set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)
 """
+_COUNT_SETTINGS: Final = f"SET LOCAL statement_timeout = '{COUNT_TIMEOUT:.0f}s'"
 # A slice has few schedules, also where the statistics do not know how many a table contains.
 _SLICE_SETTINGS: Final = f"""
 SELECT set_config('statement_timeout', '{STATEMENT_TIMEOUT // timedelta(milliseconds=1)}', true),
@@ -52,7 +54,8 @@ _REASON: Final = """
 CASE WHEN r.state = 'unresolved' THEN 'unresolved'
      WHEN r.finished_at IS NULL THEN 'open'
      WHEN r.finished_at > now() - $6::interval THEN 'recent_end'
-     WHEN coalesce(r.range_until, r.scheduled_for) >= coalesce(policy.cutoff, $3) THEN 'age'
+     WHEN r.scheduled_for >= coalesce(policy.cutoff, $3) THEN 'age'
+     WHEN r.range_until >= coalesce(policy.cutoff, $3) THEN 'range'
      WHEN needed.schedule_id IS NOT NULL THEN 'dead_letter' END
 """
 _JOINS: Final = """
@@ -107,7 +110,11 @@ WHERE scheduled_for < $1 ORDER BY 1 LIMIT $2
 """
 _MARK: Final = """
 INSERT INTO history_marks AS m (tenant, removed_until, retention)
-SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::interval[])
+SELECT t.tenant, greatest(t.removed_until, (
+           SELECT removed_until FROM history_marks others WHERE others.tenant = $4
+               AND NOT EXISTS (SELECT FROM history_marks own WHERE own.tenant = t.tenant))),
+       t.retention
+FROM unnest($1::text[], $2::timestamptz[], $3::interval[]) AS t (tenant, removed_until, retention)
 ON CONFLICT (tenant) DO UPDATE SET
     removed_until = greatest(m.removed_until, excluded.removed_until),
     retention = CASE WHEN excluded.removed_until >= m.removed_until THEN excluded.retention
@@ -145,6 +152,12 @@ UPDATE maintenance_leases
 SET lease_until = '-infinity', finished_at = CASE WHEN $3 THEN now() ELSE finished_at END
 WHERE task = $1 AND holder = $2
 """
+_MARK_ARCHIVE: Final = """
+INSERT INTO maintenance_leases AS l (task, holder, lease_until)
+VALUES ($1, $2, now() + $3::interval)
+ON CONFLICT (task) DO UPDATE SET holder = excluded.holder, lease_until = excluded.lease_until
+"""
+_IS_ARCHIVED: Final = "SELECT lease_until >= now() FROM maintenance_leases WHERE task = $1"
 _REPORT: Final = """
 WITH days AS (
     SELECT min(to_date(right(child.relname, 8), 'YYYYMMDD')) AS first FROM pg_inherits
@@ -243,6 +256,16 @@ async def end_lease(pool: asyncpg.Pool, task: str, holder: str, *, has_succeeded
     await pool.execute(_END_LEASE, task, holder, has_succeeded)
 
 
+async def mark_archive(pool: asyncpg.Pool, task: str, holder: str, *, length: timedelta) -> None:
+    """Record for `length` that the removed runs of this ledger go to an archive."""
+    await pool.execute(_MARK_ARCHIVE, task, holder, length)
+
+
+async def is_archived(pool: asyncpg.Pool, task: str) -> bool:
+    """Return whether a ticker has recorded that the removed runs go to an archive."""
+    return bool(await pool.fetchval(_IS_ARCHIVED, task))
+
+
 async def report(pool: asyncpg.Pool, task: str) -> tuple[datetime | None, date | None]:
     """Return the time of the last success of any ticker, and the oldest day of the ledger."""
     row = await pool.fetchrow(_REPORT, task)
@@ -252,14 +275,18 @@ async def report(pool: asyncpg.Pool, task: str) -> tuple[datetime | None, date |
 async def mark_history(pool: asyncpg.Pool, ages: Ages, cutoffs: Cutoffs) -> None:
     """Record the times before which runs are removed, before the first removal.
 
-    The times never decrease, because removed runs do not return with a longer retention.
+    The times never decrease, because removed runs do not return with a longer retention. A tenant
+    that gets a retention of its own begins with the time of the others, and a tenant that loses it
+    continues with the retention of the others.
     """
-    names = (MARK_OF_OTHERS, *sorted(ages.tenants))
+    known = [row[0] for row in await pool.fetch("SELECT tenant FROM history_marks")]
+    names = sorted({MARK_OF_OTHERS, *ages.tenants, *known})
     await pool.execute(
         _MARK,
         list(names),
         [cutoffs.of(name) for name in names],
         [ages.tenants.get(name, ages.default) for name in names],
+        MARK_OF_OTHERS,
     )
 
 
@@ -394,7 +421,8 @@ async def count_rows(pool: asyncpg.Pool, part: Part) -> tuple[int, int]:
         f"(SELECT count(*) FROM retired_attempts_{part.name}) AS attempts"
     )
     async with long_transaction(pool) as connection:
-        row = await connection.fetchrow(statement, timeout=CLIENT_TIMEOUT)
+        await connection.execute(_COUNT_SETTINGS)
+        row = await connection.fetchrow(statement, timeout=COUNT_TIMEOUT)
     return row["runs"], row["attempts"]
 
 
@@ -406,10 +434,14 @@ async def record_archive(
 
 
 async def drop_part(pool: asyncpg.Pool, part: Part) -> None:
-    """Remove the tables of a part, if the archive contains each row that it needs."""
+    """Remove the tables of a part, if the archive contains each row that it needs.
+
+    The function counts the rows of tables that nothing else uses, however many they are.
+    """
     async with long_transaction(pool) as connection:
+        await connection.execute(_COUNT_SETTINGS)
         await connection.execute(
-            "SELECT harebell_drop_part($1, $2)", part.day, part.number, timeout=CLIENT_TIMEOUT
+            "SELECT harebell_drop_part($1, $2)", part.day, part.number, timeout=COUNT_TIMEOUT
         )
 
 
