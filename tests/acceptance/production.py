@@ -1,14 +1,15 @@
 """A stack on a broker that operators prepared with the definitions file."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from tests.acceptance.stack import Stack
+from tests.acceptance.stack import Stack, Tenant
+from tests.rig.fork_server import start_copy
 from tests.rig.servers import Servers
 
 from harebell.client import Client
@@ -16,6 +17,7 @@ from harebell.contract.amqp_names import tenant_exchange
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.dev.plan import ServiceKind
 from harebell.dev.servers import run_concurrently
+from harebell.dev.spawn import StartProcess
 from harebell.messaging.topology.declarations import ExchangeKind
 from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
 from harebell.messaging.topology.permissions import operator_user
@@ -49,9 +51,10 @@ class Production:
         declares: bool = False,
         tenant_queues: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
         delayed_exchanges: Mapping[str, ExchangeKind] | None = None,
+        run: StartProcess = start_copy,
     ) -> Iterator["Production"]:
-        """Yield a prepared broker without a running service."""
-        with Stack.open(servers, root, vhost) as stack:
+        """Yield a prepared broker without a running service. `run` starts its processes."""
+        with Stack.open(servers, root, vhost, start=run) as stack:
             production = cls(
                 stack=stack,
                 tenants=tuple(tenants),
@@ -102,6 +105,12 @@ class Production:
         return Client.connect(
             self.url(tenant), tenant=tenant, exchange=tenant_exchange(tenant), timeout=timeout
         )
+
+    @asynccontextmanager
+    async def tenant(self, name: str) -> AsyncIterator[Tenant]:
+        """Yield a tenant whose client has only the rights of the login of this tenant."""
+        async with self.stack.tenant(name) as owner, self.client(name) as harebell:
+            yield replace(owner, harebell=harebell)
 
     def start(
         self,

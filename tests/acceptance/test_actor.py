@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aio_pika
 import pytest
 from tests.acceptance.production import Production
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import until
 from tests.rig.servers import Servers
 
 from harebell.client import Client, DeadLetterView
@@ -69,28 +69,26 @@ async def accepted_commands(
 async def test_every_change_names_the_login_that_made_it(production: Production) -> None:
     async with (
         accepted_commands(production) as accepted,
-        production.stack.tenant(ACME) as tenant,
-        production.client(ACME) as harebell,
+        production.tenant(ACME) as acme,
         Client.connect(production.url(OPERATOR), tenant=ACME) as operator,
     ):
-        acme = Tenant(name=ACME, stack=production.stack, harebell=harebell, ledger=tenant.ledger)
         await acme.put("far", FAR, CLOSED)
-        await harebell.pause(key="far", note="tenant")
+        await acme.harebell.pause(key="far", note="tenant")
         await operator.resume(key="far", note="operator")
         await operator.patch({"priority": 7}, key="far")
         for key in ("one", "two"):
             await acme.put(key, {"now": True}, CLOSED, retry={"max_attempts": 1})
         await acme.until_runs(2, "dead")
-        first, second = await until(lambda: _two_dead_letters(harebell))
-        await harebell.discard([first.id], note="gone")
+        first, second = await until(lambda: _two_dead_letters(acme.harebell))
+        await acme.harebell.discard([first.id], note="gone")
         await operator.replay([second.id], note="again")
         await operator.open_breaker(DOWNSTREAM, note="maintenance")
-        await harebell.cancel(key="far")
+        await acme.harebell.cancel(key="far")
 
         actors = {
             (table, row["actor"])
             for table, (column, condition) in ACTORS.items()
-            for row in await tenant.ledger.fetch(
+            for row in await acme.ledger.fetch(
                 f"SELECT {column} AS actor FROM {table} WHERE {condition}"  # noqa: S608  # constants
             )
         }

@@ -1,13 +1,12 @@
 """The failing calls of one tenant never hold back the runs of another tenant of the same host."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
 from tests.acceptance.production import Production
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import until
 from tests.rig.servers import Servers
 
 from harebell.client import BreakerView, Client, CommandRejected
@@ -35,16 +34,6 @@ def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> It
         yield production
 
 
-@asynccontextmanager
-async def login(production: Production, name: str) -> AsyncIterator[Tenant]:
-    """Yield a tenant whose client has only the rights of the login of this tenant."""
-    async with (
-        production.stack.tenant(name) as reader,
-        production.client(name) as harebell,
-    ):
-        yield Tenant(name=name, stack=production.stack, harebell=harebell, ledger=reader.ledger)
-
-
 async def listed(production: Production) -> list[BreakerView]:
     """Return all breakers, as an operator sees them."""
     async with Client.connect(production.stack.amqp_url, tenant=OPERATIONS_TENANT) as operator:
@@ -65,7 +54,7 @@ async def test_timeouts_that_a_tenant_makes_hold_back_no_other_tenant(
     production: Production, target: Target
 ) -> None:
     slow = target.http("shared", sleep=0.5)
-    async with login(production, ATTACKER) as acme, login(production, VICTIM) as umbrella:
+    async with production.tenant(ATTACKER) as acme, production.tenant(VICTIM) as umbrella:
         for number in range(SCHEDULES):
             await acme.put(f"short-{number}", {"now": True}, slow, timeout="1ms", retry=ONE_ATTEMPT)
         await acme.until_runs(SCHEDULES, "dead")
@@ -87,7 +76,7 @@ async def test_open_breaker_holds_only_the_runs_of_its_tenant_and_only_it_sees_t
 ) -> None:
     broken = target.http("till", broken="the-till")
     name = downstream_of_json(broken)
-    async with login(production, ATTACKER) as acme, login(production, VICTIM) as umbrella:
+    async with production.tenant(ATTACKER) as acme, production.tenant(VICTIM) as umbrella:
         before = len(await umbrella.runs("succeeded"))
         for number in range(SCHEDULES):
             await acme.put(f"broken-{number}", {"now": True}, broken, retry=ONE_ATTEMPT)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.acceptance.production import Production
-from tests.acceptance.stack import Tenant, run_id
+from tests.acceptance.stack import run_id
 from tests.rig.servers import Servers
 
 from harebell.client import CommandRejected
@@ -50,16 +50,6 @@ def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @asynccontextmanager
-async def login(production: Production) -> AsyncIterator[Tenant]:
-    """Yield the tenant, whose client has only the rights of its login."""
-    async with (
-        production.stack.tenant(ACME) as reader,
-        production.client(ACME) as harebell,
-    ):
-        yield Tenant(name=ACME, stack=production.stack, harebell=harebell, ledger=reader.ledger)
-
-
-@asynccontextmanager
 async def two_addresses() -> AsyncIterator[tuple[int, list[str]]]:
     """Serve both addresses at one port, and yield the port and the paths of the requests.
 
@@ -92,7 +82,7 @@ async def two_addresses() -> AsyncIterator[tuple[int, list[str]]]:
 async def test_literal_private_address_is_refused_at_intake(
     production: Production, url: str
 ) -> None:
-    async with login(production) as acme:
+    async with production.tenant(ACME) as acme:
         with pytest.raises(CommandRejected) as refused:
             await acme.put("inside", {"now": True}, {"http": {"url": url}})
         stored = await acme.ledger.fetchval(
@@ -106,7 +96,7 @@ async def test_literal_private_address_is_refused_at_intake(
 async def test_executor_reaches_only_the_named_address(production: Production) -> None:
     """Call a URL that an older release has accepted, and follow a redirect."""
     once = {"retry": {"max_attempts": 1}}
-    async with login(production) as acme, two_addresses() as (port, received):
+    async with production.tenant(ACME) as acme, two_addresses() as (port, received):
         id_ = await acme.put("old", LATER, call(NAMED, port, "/old"), **once)
         await acme.ledger.execute(CHANGE_URL, id_, f"http://{UNNAMED}:{port}/old")
         production.stack.stop("ticker-1")  # its cache contains the target of the put

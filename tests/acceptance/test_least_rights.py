@@ -12,7 +12,7 @@ from aiormq.exceptions import ChannelAccessRefused
 from pydantic import SecretStr
 from tests.acceptance.production import Production
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, now, until
+from tests.acceptance.stack import now, until
 from tests.rig.servers import Servers
 
 from harebell.audit.model.report import MissedHeartbeat
@@ -67,11 +67,7 @@ async def test_imported_definitions_equal_the_topology_of_the_services(
 async def test_services_with_separate_users_run_retry_replay_and_cancel(
     production: Production, target: Target
 ) -> None:
-    async with (
-        production.stack.tenant(ACME) as ledger,
-        production.client(ACME) as harebell,
-    ):
-        acme = Tenant(name=ACME, stack=production.stack, harebell=harebell, ledger=ledger.ledger)
+    async with production.tenant(ACME) as acme:
         retry = {"max_attempts": 2, "backoff": {"base": "100ms"}}
         await acme.put("good", {"after": "4s"}, target.http("rights-good"))
         await acme.put("flaky", {"now": True}, target.http("rights-flaky", fail=1), retry=retry)
@@ -81,11 +77,11 @@ async def test_services_with_separate_users_run_retry_replay_and_cancel(
 
         await acme.until_runs(1, "dead")
         await until(partial(_called, target, "rights-slow"))
-        await harebell.cancel(key="slow")
+        await acme.harebell.cancel(key="slow")
         await acme.until_runs(1, "cancelled")
-        dead_letters = await until(lambda: _open(harebell))
+        dead_letters = await until(lambda: _open(acme.harebell))
         target.fix("rights")
-        await harebell.replay([dead_letter.id for dead_letter in dead_letters])
+        await acme.harebell.replay([dead_letter.id for dead_letter in dead_letters])
 
         succeeded = await acme.until_runs(3, "succeeded")
 

@@ -104,25 +104,19 @@ def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 async def victim(production: Production) -> AsyncIterator[Victim]:
-    async with (
-        production.stack.tenant(UMBRELLA) as tenant,
-        production.client(UMBRELLA) as harebell,
-    ):
-        umbrella = Tenant(
-            name=UMBRELLA, stack=production.stack, harebell=harebell, ledger=tenant.ledger
-        )
+    async with production.tenant(UMBRELLA) as umbrella:
         http = {"url": CLOSED, "headers": {"Authorization": SECRET}}
         await umbrella.put("secret", {"at": FAR}, {"http": http})
-        dead = [each async for each in harebell.dead_letters()]
+        dead = [each async for each in umbrella.harebell.dead_letters()]
         if not dead:
             broken = {"http": {"url": CLOSED}}
             await umbrella.put("broken", {"now": True}, broken, retry={"max_attempts": 1})
             await umbrella.until_runs(1, "dead")
-            dead = await until(lambda: _dead_letters(harebell))
+            dead = await until(lambda: _dead_letters(umbrella.harebell))
         yield Victim(
             production=production,
-            harebell=harebell,
-            ledger=tenant.ledger,
+            harebell=umbrella.harebell,
+            ledger=umbrella.ledger,
             dead_letter_id=str(dead[0].id),
             delegated=await delegated_run(umbrella, production.url(UMBRELLA)),
         )

@@ -1,8 +1,7 @@
 """The load of one tenant delays the commands and the runs of another tenant by a bounded time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import count, pairwise
 from pathlib import Path
@@ -57,16 +56,6 @@ def other_host(tmp_path: Path) -> Iterator[Target]:
         yield opened
 
 
-@asynccontextmanager
-async def login(production: Production, name: str) -> AsyncIterator[Tenant]:
-    """Yield a tenant whose client has only the rights of the login of this tenant."""
-    async with (
-        production.stack.tenant(name) as reader,
-        production.client(name) as harebell,
-    ):
-        yield Tenant(name=name, stack=production.stack, harebell=harebell, ledger=reader.ledger)
-
-
 async def victim_lateness(umbrella: Tenant, target: Target, path: str) -> list[float]:
     """Run some schedules of the victim, one after the other, and return their lateness [s]."""
     for number in range(VICTIM_RUNS):
@@ -86,7 +75,7 @@ async def _called(target: Target, path: str, count: int = VICTIM_RUNS) -> bool:
 async def test_runs_start_while_another_tenant_has_a_backlog_in_the_lane(
     production: Production, target: Target
 ) -> None:
-    async with login(production, ATTACKER) as acme, login(production, VICTIM) as umbrella:
+    async with production.tenant(ATTACKER) as acme, production.tenant(VICTIM) as umbrella:
         due = time_in(5)
         flood = [
             {
@@ -115,7 +104,7 @@ async def test_runs_start_while_another_tenant_has_a_backlog_in_the_lane(
 async def test_runs_start_while_another_tenant_calls_two_hosts_that_hang(
     production: Production, target: Target, other_host: Target
 ) -> None:
-    async with login(production, ATTACKER) as acme, login(production, VICTIM) as umbrella:
+    async with production.tenant(ATTACKER) as acme, production.tenant(VICTIM) as umbrella:
         for number in range(HANGING_CALLS):
             host = (target, other_host)[number % 2]
             await acme.put(
@@ -142,7 +131,7 @@ async def test_no_attempt_follows_another_one_before_the_minimum_wait_of_the_ten
     production: Production, target: Target
 ) -> None:
     eager = {"max_attempts": 1_000, "backoff": {"base": "0s", "cap": "0s", "jitter": "none"}}
-    async with login(production, ATTACKER) as acme:
+    async with production.tenant(ATTACKER) as acme:
         broken = target.http("eager", broken="eager")
         # The calls of the other tests occupy this tenant's share of the normal lane for a while.
         await acme.put("eager", {"now": True}, broken, retry=eager, priority=9)
@@ -173,7 +162,7 @@ async def test_runs_start_while_another_tenant_names_them_and_keeps_its_own_rows
     production: Production, target: Target
 ) -> None:
     """The commands to rows of the victim are refused, and must not lock these rows before."""
-    async with login(production, ATTACKER) as acme, login(production, VICTIM) as umbrella:
+    async with production.tenant(ATTACKER) as acme, production.tenant(VICTIM) as umbrella:
         await acme.harebell.put_many(
             [
                 {"key": f"busy-{k}", "when": {"every": "1s"}, "target": ECHO, "tags": ["busy"]}

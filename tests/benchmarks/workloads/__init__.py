@@ -20,6 +20,7 @@ from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale
 from tests.benchmarks.workloads import (
     accept,
+    boundary,
     commands,
     delegated,
     flood,
@@ -50,6 +51,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "worker": delegated.worker,
     "flood": flood.flood,
     "tenants": tenants.tenants,
+    "boundary": boundary.boundary,
     "pinned": pinned.pinned,
     "traces": traces.traces,
     "roles": stampede.roles,

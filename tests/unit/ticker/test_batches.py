@@ -19,6 +19,7 @@ from harebell.ticker.commands.batch import (
     MAX_COMMANDS,
     PARSE_CHUNK,
     CommandBatch,
+    PartSize,
     messages_or_outcome,
     read_batches,
 )
@@ -71,7 +72,7 @@ def test_delivery_of_another_exchange_or_without_commands_has_its_outcome() -> N
 
 
 async def read(*deliveries: Delivery) -> list[CommandBatch]:
-    return [batch async for batch in read_batches(deliveries)]
+    return [batch async for batch in read_batches(deliveries, PartSize())]
 
 
 async def test_batch_contains_messages_up_to_the_command_limit() -> None:
@@ -122,15 +123,38 @@ async def test_few_backfills_and_no_other_command_share_a_transaction() -> None:
     items = [
         AcceptedCommand(index=each, schedule_id=UUID(int=each), body=body) for each in range(25)
     ]
-    backfills = AcceptedCommands(
-        tenant="acme", verb="schedule.backfill", accepted_at=NINE, single=False, items=items
+    many, few = (
+        AcceptedCommands(
+            tenant="acme", verb="schedule.backfill", accepted_at=NINE, single=False, items=each
+        )
+        for each in (items, items[:3])
     )
 
-    batches = await read(commands(1), delivery(encode(backfills)), commands(1))
+    batches = await read(
+        commands(1), *(delivery(encode(each)) for each in (many, few)), commands(1)
+    )
 
-    assert [len(each.items) for each in batches] == [1, 10, 10, 5, 1]
-    assert [len(each.replies) for each in batches] == [1, 0, 0, 1, 1]
+    assert [len(each.items) for each in batches] == [1, 10, 10, 5, 3, 1]
+    assert [len(each.replies) for each in batches] == [1, 0, 0, 1, 1, 1]
     assert all(item.context is not None for each in batches for item in each.items)
+
+
+@pytest.mark.requirement("P6")
+async def test_message_has_small_transactions_while_several_tenants_send_commands() -> None:
+    size = PartSize()
+    for tenant in ("acme", "acme"):
+        size.note(tenant)
+    assert (size.limit("schedule.put"), size.limit("schedule.patch")) == (MAX_COMMANDS, 100)
+    batches = read_batches([commands(250)], size)
+    alone = [len(batch.items) async for batch in batches]
+
+    size.note("umbrella")
+    shared = [batch async for batch in read_batches([commands(250)], size)]
+
+    assert alone == [250]
+    assert [len(batch.items) for batch in shared] == [100, 100, 50, 0]
+    assert [len(batch.replies) for batch in shared] == [0, 0, 1, 0]
+    assert shared[-1].outcomes == [DONE]
 
 
 class SlowApplier(CommandApplier):
@@ -138,6 +162,7 @@ class SlowApplier(CommandApplier):
 
     def __init__(self) -> None:
         self.steps: list[str] = []
+        self.part_size = PartSize()
 
     async def apply_batch(self, batch: CommandBatch | None) -> AppliedBatch | None:
         if batch is None or not batch.messages:

@@ -28,6 +28,7 @@ from harebell.domain.usage_counts import BACKFILL_RUNS, SCHEDULES, UsageCounts, 
 from harebell.messaging import run_log
 from harebell.messaging.accepted_messages import CommandReplies
 from harebell.messaging.acknowledge import Delivery, Outcome
+from harebell.messaging.credits import tenant_of
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
@@ -38,7 +39,7 @@ from harebell.storage.engine import translate_db_errors
 from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.storage.runs.tickets import rebuild_tickets
 from harebell.ticker import metrics
-from harebell.ticker.commands.batch import BatchItem, CommandBatch, read_batches
+from harebell.ticker.commands.batch import BatchItem, CommandBatch, PartSize, read_batches
 from harebell.ticker.commands.bulk import apply_bulk
 from harebell.ticker.commands.calendars import uses_calendar
 from harebell.ticker.commands.delayed import rejected_messages
@@ -96,6 +97,7 @@ class CommandApplier:
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
     schedule_counts: ScheduleCounts
     usage: UsageCounts = field(default_factory=UsageCounts)
+    part_size: PartSize = field(default_factory=PartSize)
     computations: Computations = field(
         default_factory=lambda: Computations(max_cpu=MAX_BACKFILL_CPU)
     )
@@ -107,7 +109,9 @@ class CommandApplier:
         During the same time, the ticker publishes the events of the previous batch.
         """
         outcomes: list[Outcome] = []
-        batches = read_batches(deliveries)
+        for delivery in deliveries:
+            self.part_size.note(tenant_of(delivery))
+        batches = read_batches(deliveries, self.part_size)
         batch, applied = await anext(batches, None), None
         while batch is not None or applied is not None:
             outcomes += [] if batch is None else batch.outcomes

@@ -21,15 +21,17 @@ from harebell.contract.message import parse
 from harebell.contract.responses import ErrorResponse, error_response
 from harebell.messaging.accepted_messages import read_messages
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
-from harebell.messaging.credits import tenant_of
 from harebell.messaging.sender_check import is_foreign
+from harebell.runtime.clock import monotonic
 from harebell.ticker.commands.handlers import CommandContext, Response
 from harebell.ticker.store.command_results import CommandKey
 
 BACKFILL: Final = "schedule.backfill"
+PUT: Final = "schedule.put"
 _COMMANDS: Final = {**SCHEDULE_COMMANDS, **CALENDAR_COMMANDS}
 MAX_COMMANDS: Final = 500  # in one transaction
-MAX_PART: Final = 100  # commands of one transaction, if other tenants wait for the same ticker
+MAX_PART: Final = 100  # commands of one transaction, or puts while several tenants send commands
+SHARED_TIME: Final = 10.0  # seconds after a change of the tenant, during which parts are small
 MAX_BACKFILLS: Final = 10  # of one transaction, because each may create thousands of runs
 PARSE_CHUNK: Final = 32  # commands parsed before the loop returns to a waiting transaction
 
@@ -122,7 +124,30 @@ class CommandBatch:
         return [item for item in self.items if item.key not in repeated]
 
 
-async def read_batches(deliveries: Sequence[Delivery]) -> AsyncIterator[CommandBatch]:
+@dataclass(slots=True)
+class PartSize:
+    """The maximum number of commands of one transaction, which is small among several tenants."""
+
+    _tenant: str | None = None
+    _shared_until: float = 0.0  # monotonic seconds
+
+    def note(self, tenant: str) -> None:
+        """Record a delivery of a tenant."""
+        if self._tenant not in (None, tenant):
+            self._shared_until = monotonic() + SHARED_TIME
+        self._tenant = tenant
+
+    def limit(self, verb: str) -> int:
+        """Return the maximum for a verb. A put costs less than any other command."""
+        if verb == BACKFILL:
+            return MAX_BACKFILLS
+        is_shared = monotonic() < self._shared_until
+        return MAX_COMMANDS if verb == PUT and not is_shared else MAX_PART
+
+
+async def read_batches(
+    deliveries: Sequence[Delivery], part_size: PartSize
+) -> AsyncIterator[CommandBatch]:
     """Yield batches in the order of the deliveries.
 
     The times of backfills are found before their transaction, so it has no other command before.
@@ -138,15 +163,13 @@ async def read_batches(deliveries: Sequence[Delivery]) -> AsyncIterator[CommandB
             if unpaused > PARSE_CHUNK:
                 await asyncio.sleep(0)
                 unpaused = len(message.items)
-            is_backfill = message.verb == BACKFILL
-            is_large = bool(tenant_of(delivery)) and len(message.items) > MAX_PART
-            is_split = is_backfill or is_large
+            is_large = len(message.items) > part_size.limit(message.verb)
+            is_split = message.verb == BACKFILL or is_large
             if size and (is_split or size + len(message.items) > MAX_COMMANDS):
                 yield batch
                 batch, size = CommandBatch(), 0
             if is_split:
-                count = MAX_BACKFILLS if is_backfill else MAX_PART
-                for part in _parts(message, await _items(message), count):
+                for part in _parts(message, await _items(message), part_size):
                     yield part
                 continue
             batch.add(message, await _items(message))
@@ -169,15 +192,20 @@ def messages_or_outcome(delivery: Delivery) -> list[AcceptedCommands] | Outcome:
         return DeadLettered(error.code, error.reason)
 
 
-def _parts(message: AcceptedCommands, items: list[BatchItem], count: int) -> Iterator[CommandBatch]:
-    """Yield the message in parts of `count` commands, between which other tenants have a turn.
+def _parts(
+    message: AcceptedCommands, items: list[BatchItem], part_size: PartSize
+) -> Iterator[CommandBatch]:
+    """Yield the message in parts, between which other tenants have a turn.
 
     After a crash between two parts, the whole message is repeated, and the commands of the first
     parts get their first responses.
     """
-    for start in range(0, len(items), count):
+    start = 0
+    while start < len(items):
+        count = part_size.limit(message.verb)
         part = CommandBatch(messages=[(message, items[start : start + count])])
-        if start + count >= len(items):
+        start += count
+        if start >= len(items):
             part.replies = [(message, items)]
         yield part
 
