@@ -18,7 +18,12 @@ from tests.rig.amqp_wire import RefusedByBrokerError, Wire
 
 from harebell.contract.amqp_names import CHANGES, DEAD, DUE, EVENTS, WORK
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.measures]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.postgres,
+    pytest.mark.measures,
+    pytest.mark.broker_version,
+]
 
 SEED: Final = 20_261_127
 ANSWER_WITHIN: Final = 1.0  # seconds

@@ -12,7 +12,13 @@ from tests.acceptance.floods import FLOOD, VICTIM, ended_runs
 from tests.acceptance.production import Production
 from tests.rig.servers import Servers
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long, pytest.mark.measures]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.postgres,
+    pytest.mark.long,
+    pytest.mark.measures,
+    pytest.mark.broker_version,
+]
 
 QUEUES = 200  # that receive each message of the flood
 SCHEDULES = 56  # each every second

@@ -29,7 +29,13 @@ from tests.rig.servers import Servers
 
 from harebell.contract.calendar import WEEKDAYS
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long, pytest.mark.measures]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.postgres,
+    pytest.mark.long,
+    pytest.mark.measures,
+    pytest.mark.broker_version,
+]
 
 ITEMS = 500  # of one message
 MAX_START = 2.0  # seconds from the due time to the start of a run of the victim
