@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, TypeAlias
 
@@ -80,10 +79,21 @@ class TopologyKeeper:
         while self.declares:
             await wait_until_set(self._broken, REDECLARE_INTERVAL)
             await asyncio.sleep(CONSUMER_CANCEL_TIME)
-            self._broken.clear()
-            with suppress(Transient), translate_amqp_errors("The topology cannot be declared"):
-                await close(await connect())
+            await self._declare_again(connect)
             await asyncio.sleep(MIN_DECLARE_INTERVAL)  # a repeated loss must not cause a busy loop
+
+    async def _declare_again(self, connect: Connect) -> None:
+        """Declare the topology. A failure after a loss leaves the topology broken."""
+        is_repair = self.is_broken
+        self._broken.clear()  # a loss during the declaration needs a further one
+        if is_repair:
+            self._declared_at = float("-inf")
+        try:
+            with translate_amqp_errors("The topology cannot be declared"):
+                await close(await connect())
+        except Transient:
+            if is_repair:
+                self._broken.set()
 
     async def _declare_or_check(self, connection: AbstractConnection) -> None:
         if self.declares:

@@ -1,10 +1,16 @@
 """The topology states whether one of its queues takes a message."""
 
-import pytest
+import asyncio
+from typing import cast
+from unittest.mock import create_autospec
 
-from harebell.contract.errors import Unroutable
+import pytest
+from aio_pika.abc import AbstractConnection
+
+from harebell.contract.errors import BrokerUnavailable, Unroutable
+from harebell.messaging import topology_keeper
 from harebell.messaging.topology.bus import SYSTEM
-from harebell.messaging.topology.declarations import matches
+from harebell.messaging.topology.declarations import Topology, matches
 from harebell.messaging.topology_keeper import TopologyKeeper
 
 NO_EXCHANGE = "no_exchange"
@@ -53,3 +59,56 @@ def test_topology_is_broken_only_when_it_should_have_routed_the_message(
     keeper.on_unroutable(exchange, key, Unroutable("The broker returned the message.", code=code))
 
     assert keeper.is_broken is is_broken
+
+
+async def test_declaration_that_fails_after_a_loss_is_repeated_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("CONSUMER_CANCEL_TIME", "MIN_DECLARE_INTERVAL"):
+        monkeypatch.setattr(topology_keeper, name, 0.0)
+    keeper = TopologyKeeper(SYSTEM, declares=True)
+    second = asyncio.Event()
+    attempts = 0
+
+    async def connect() -> AbstractConnection:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 1:
+            second.set()
+        raise BrokerUnavailable("The broker refuses connections.")
+
+    keeper.on_unroutable("harebell.delay", "001500", Unroutable("The broker returned it."))
+    running = asyncio.create_task(keeper.run(connect))
+    async with asyncio.timeout(topology_keeper.REDECLARE_INTERVAL / 3):
+        await second.wait()
+    running.cancel()
+
+    assert keeper.is_broken
+
+
+async def test_loss_directly_after_a_declaration_causes_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topology_keeper, "CONSUMER_CANCEL_TIME", 0.0)
+    keeper = TopologyKeeper(SYSTEM, declares=True)
+    declared: list[AbstractConnection] = []
+    second = asyncio.Event()
+
+    async def declare(connection: AbstractConnection, topology: Topology) -> None:
+        assert topology == SYSTEM
+        declared.append(connection)
+        if len(declared) > 1:
+            second.set()
+
+    async def connect() -> AbstractConnection:
+        connection = create_autospec(AbstractConnection, is_closed=True)
+        await keeper.ensure(connection)
+        return cast("AbstractConnection", connection)
+
+    monkeypatch.setattr(topology_keeper, "declare", declare)
+    await connect()
+    keeper.on_unroutable("harebell.delay", "001500", Unroutable("The broker returned it."))
+    running = asyncio.create_task(keeper.run(connect))
+    async with asyncio.timeout(topology_keeper.MIN_DECLARE_INTERVAL / 2):
+        await second.wait()
+    running.cancel()
