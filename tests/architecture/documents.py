@@ -12,9 +12,7 @@ from typing import Final
 from tests.architecture.source_tree import ROOT
 
 GLOSSARY: Final = ROOT / "docs" / "concepts" / "glossary.md"
-CHANGELOG: Final = ROOT / "docs" / "CHANGELOG.md"
 # The one section that contains old names.
-CHANGED_NAMES: Final = "Names that changed before the first release"
 
 REFERENCE_PAGES: Final = ("settings.md", "metrics.md", "contract.md", "client-and-cli.md")
 
@@ -86,11 +84,8 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read a Markdown page, and blank its section with old names."""
-    text = path.read_text(encoding="utf-8")
-    if path == CHANGELOG and (old := section(text, CHANGED_NAMES)):
-        text = text.replace(old, "\n" * old.count("\n"))
-    return Document(path, text)
+    """Read a Markdown page."""
+    return Document(path, path.read_text(encoding="utf-8"))
 
 
 def plain(text: str) -> str:

@@ -1,19 +1,13 @@
-"""The vocabulary rules of the glossary and the changelog, parsed from the pages."""
+"""The vocabulary rules of the glossary, parsed from the page."""
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from tests.architecture.documents import (
-    CHANGED_NAMES,
-    CHANGELOG,
     GLOSSARY,
-    BlockKind,
-    blocks_of,
     plain,
-    section,
     table_rows,
 )
 
@@ -21,9 +15,7 @@ MIN_BANNED_WORDS: Final = 20
 MIN_BANNED_OPENINGS: Final = 30
 
 _NAME: Final = re.compile(r"`([^`]+)`")
-_PAIR: Final = re.compile(r"`([^`]+)` → `([^`]+)`")
 _CONDITION: Final = re.compile(r"\([^)]*\)")
-_GENERICS: Final = re.compile(r"[\[{].*$")
 
 # Words that no imperative sentence begins with. Ruff rule D401 knows only the forms of verbs.
 NOT_IMPERATIVE: Final = frozenset(
@@ -34,14 +26,6 @@ NOT_IMPERATIVE: Final = frozenset(
 IMPERATIVE: Final = frozenset(
     {"bring", "ping", "string", "need", "feed", "embed", "seed", "speed", "proceed", "focus"}
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class OldName:
-    """A name that the changelog replaces. `home` is the module or the kind of the new name."""
-
-    old: str
-    home: str
 
 
 def alternatives(words: list[str]) -> re.Pattern[str]:
@@ -120,26 +104,3 @@ def is_imperative(docstring: str) -> bool:
         return True
     other_form = word.endswith(("ing", "ed")) or re.search(r"[^s]s$", word)
     return bool(word) and not other_form and word not in NOT_IMPERATIVE
-
-
-@cache
-def old_names() -> tuple[OldName, ...]:
-    """Return the old names of the changelog that are not also new names."""
-    return read_old_names(section(CHANGELOG.read_text(encoding="utf-8"), CHANGED_NAMES))
-
-
-def read_old_names(page: str) -> tuple[OldName, ...]:
-    """Return the old names of the pairs in the list items of the page."""
-    pairs = [
-        (block.text.partition(":")[0].replace("`", ""), _bare(old), _bare(new))
-        for block in blocks_of(page)
-        if block.kind == BlockKind.ITEM
-        for old, new in _PAIR.findall(block.text)
-    ]
-    # A split module keeps its name, and then the name is the home of other pairs.
-    kept = {name for home, _, new in pairs for name in (home, new)}
-    return tuple(OldName(old=old, home=home) for home, old, _ in pairs if old not in kept)
-
-
-def _bare(name: str) -> str:
-    return _GENERICS.sub("", name)
