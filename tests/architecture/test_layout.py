@@ -114,24 +114,6 @@ def test_package_declares_that_it_has_types() -> None:
     assert [str(each) for each in folders if not (each / "py.typed").exists()] == []
 
 
-def test_module_has_a_docstring() -> None:
-    faults = [str(module) for module in source_modules() if not ast.get_docstring(module.tree)]
-
-    assert not faults, listing(faults)
-
-
-def test_public_class_has_a_docstring() -> None:
-    faults = [
-        f"{module}:{node.lineno}: {node.name}"
-        for module in source_modules()
-        for node in module.tree.body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-        if not ast.get_docstring(node)
-    ]
-
-    assert not faults, listing(faults)
-
-
 def command_homes(path: CommandPath, *, is_group: bool) -> list[str]:
     """Return the paths in the folder `cli` that may contain the group or the command.
 
