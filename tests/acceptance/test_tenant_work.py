@@ -153,7 +153,7 @@ FLOODS_OF_WORK = [
             [{"key": "x" * 20, "when": {"cron": "x" * 20}, "target": TARGET}] * ITEMS
         ),
     ),
-    Flood(verb="schedule.list", number=20_000, body=b'{"limit": "' + b"x" * 1000 + b'"}'),
+    Flood(verb="schedule.list", number=40_000, body=b'{"limit": "' + b"x" * 1000 + b'"}'),
     Flood(
         verb="dlq.import",
         number=4_000,

@@ -30,13 +30,7 @@ REDELIVERY_WINDOW: Final = timedelta(minutes=1)
 
 def put(unit: UnitOfWork, context: CommandContext, command: SchedulePut) -> ScheduleResponse:
     """Create a schedule, or give the schedule with this key a new version."""
-    pinned = command.model_copy(
-        update={
-            "pinned_calendars": with_pinned_calendars(
-                command.definition, unit.calendars, context.tenant
-            ).pinned_calendars
-        }
-    )
+    pinned = with_pinned_calendars(command, unit.calendars, context.tenant)
     return _with_warnings(_put(unit, context, pinned), pinned.definition)
 
 

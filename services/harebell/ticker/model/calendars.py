@@ -41,10 +41,13 @@ def with_pinned_calendars(
 ) -> D:
     """Return the definition with the latest versions of its calendars.
 
+    Return the same definition if it names none, as most do.
     Raise `InvalidInput` for a calendar that does not exist.
     """
     names = definition.calendars
     if names is None:
+        if not definition.pinned_calendars:
+            return definition
         return definition.model_copy(update={"pinned_calendars": []})
     pinned: dict[str, PinnedCalendar] = {}
     lists = ("exclude", names.exclude), ("include", names.include), ("blackout", names.blackout)
