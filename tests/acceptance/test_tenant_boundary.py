@@ -16,6 +16,7 @@ import orjson
 import pytest
 from aiormq.exceptions import ChannelAccessRefused, ChannelPreconditionFailed
 from tests.acceptance.attacker import EVENTS, Attacker, error_codes
+from tests.acceptance.floods import MAX_ANSWER
 from tests.acceptance.production import Production
 from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Tenant, until
@@ -339,6 +340,51 @@ async def test_operator_gives_an_order_and_changes_a_schedule_of_a_tenant(victim
 
     assert (opened.status, reset.status) == ("forced_open", "automatic")
     assert (paused.status, resumed.status) == ("paused", "resumed")
+
+
+# Each queue name of a reply that the broker takes, refuses, or does not know.
+REPLY_QUEUES: Final = (f"{ACME}.full", f"{ACME}.unknown", "amq.rabbitmq.reply-to.g1h2AA==")
+UNANSWERED: Final[tuple[tuple[str, dict[str, Any], int], ...]] = (
+    ("schedule.put", {}, 1),
+    ("dlq.list", {}, 20),
+    ("schedule.list", {}, 20),
+    ("run.list", {"key": "unknown"}, 20),
+    ("schedule.pause", {"key": "unknown"}, 1_500),
+)
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize("reply_to", REPLY_QUEUES)
+async def test_replies_that_the_broker_refuses_delay_no_answer_to_another_tenant(
+    production: Production, reply_to: str
+) -> None:
+    async with (
+        Attacker.open(production.url(ACME), ACME) as attacker,
+        production.client(UMBRELLA, timeout=MAX_ANSWER) as umbrella,
+    ):
+        await attacker.channel.declare_queue(
+            f"{ACME}.full",
+            exclusive=True,
+            arguments={"x-max-length": 0, "x-overflow": "reject-publish"},
+        )
+        exchange = await attacker.channel.get_exchange(attacker.exchange, ensure=False)
+        for verb, body, number in UNANSWERED:
+            messages = [attacker.message(body, reply_to=reply_to) for _ in range(number)]
+            await asyncio.gather(
+                *(exchange.publish(message, f"{ACME}.{verb}") for message in messages)
+            )
+            key = f"{reply_to} {verb}"
+            await umbrella.put(
+                {"key": key, "when": {"at": FAR}, "target": {"http": {"url": CLOSED}}}
+            )
+            await umbrella.pause(key=key)
+            assert (await umbrella.schedule(key=key)).state == "paused"
+            await _dead_letters(umbrella)
+            await umbrella.cancel(key=key)
+        own = attacker.message({"key": "unknown"})
+        await exchange.publish(own, f"{ACME}.schedule.get")
+
+        assert error_codes([await attacker.answer()]) == ["not_found"]
 
 
 @pytest.mark.requirement("P4")
