@@ -16,7 +16,7 @@ import orjson
 import pytest
 from aiormq.exceptions import ChannelAccessRefused, ChannelPreconditionFailed
 from tests.acceptance.attacker import EVENTS, Attacker, error_codes
-from tests.acceptance.floods import MAX_ANSWER
+from tests.acceptance.floods import MAX_SLOW_ANSWER
 from tests.acceptance.production import Production
 from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Tenant, until
@@ -360,7 +360,7 @@ async def test_replies_that_the_broker_refuses_delay_no_answer_to_another_tenant
 ) -> None:
     async with (
         Attacker.open(production.url(ACME), ACME) as attacker,
-        production.client(UMBRELLA, timeout=MAX_ANSWER) as umbrella,
+        production.client(UMBRELLA, timeout=MAX_SLOW_ANSWER) as umbrella,
     ):
         await attacker.channel.declare_queue(
             f"{ACME}.full",
