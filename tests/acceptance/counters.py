@@ -31,7 +31,7 @@ WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AN
 # Text that occurs only in the statement that stages, claims or completes runs.
 RUN_STATEMENTS = {
     "stage": "%INSERT INTO runs AS r%override, state, staged_at)%",
-    "claim": "%make_interval(secs => t.lease)%",
+    "claim": "%make_interval(secs => claimable.lease)%",
     "complete": "%INSERT INTO attempts%",
 }
 MIN_RECOVERY_QUERIES = 4  # of two tickers, so that both have started the recovery of leases

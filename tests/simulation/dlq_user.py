@@ -57,5 +57,6 @@ class DlqUser:
 
     async def _request(self, verb: str, dead_letters: list[UUID]) -> None:
         response = await self.users.request(verb, {"ids": [str(id_) for id_ in dead_letters]})
+        assert response["ok"], response
         for id_, status in response["results"].items():
             self.results[UUID(id_)][status] += 1

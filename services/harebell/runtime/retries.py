@@ -57,10 +57,11 @@ async def keep_running(name: str, loop: Callable[[], Coroutine[Any, Any, None]])
 
     A row that the loop cannot process then stops neither the service nor its other loops.
     """
+    failures = metrics.LOOP_FAILURES.labels(name)  # a rate ignores the first value of a series
     while True:
         try:
             await loop()
         except Exception:  # also `Rejected`, for a row that cannot be read
             log.exception("background loop failed", loop=name)
-            metrics.LOOP_FAILURES.labels(name).inc()
+            failures.inc()
         await asyncio.sleep(RESTART_PAUSE)

@@ -33,3 +33,10 @@ def test_loop_starts_again_after_a_pause_and_its_failures_are_counted() -> None:
     pauses = [later - earlier for earlier, later in pairwise(loop.starts)]
     assert pauses == [RESTART_PAUSE] * 3
     assert REGISTRY.get_sample_value("harebell_loop_failures_total", {"loop": "tested"}) == 3
+
+
+def test_loop_without_a_failure_has_a_series() -> None:
+    with virtual_time() as events, pytest.raises(asyncio.CancelledError):
+        events.run_until_complete(keep_running("sound", Loop().run))
+
+    assert REGISTRY.get_sample_value("harebell_loop_failures_total", {"loop": "sound"}) == 0
