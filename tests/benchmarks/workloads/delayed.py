@@ -1,0 +1,116 @@
+"""Delayed messages: the rate at which waiting ones are accepted, and how exactly they arrive."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import aio_pika
+from tests.acceptance.delayed_rig import DelayedRig
+from tests.acceptance.stack import Tenant
+from tests.benchmarks.figures import Report, lateness
+from tests.benchmarks.rig import Rig, Scale
+from tests.benchmarks.workloads.tenants import restart
+
+from harebell.dev.plan import ServiceKind, name_of
+from harebell.messaging.declare import declare
+from harebell.messaging.topology.bus import delayed_topology
+from harebell.messaging.topology.declarations import ExchangeKind
+
+EXCHANGE: Final = "bench.orders"
+SETTING: Final = "HAREBELL_DELAYED_EXCHANGES"
+WAITING, FULL_WAITING = 20_000, 1_000_000  # messages that wait for a year
+YEAR_MS: Final = 365 * 86_400_000
+MAX_UNCONFIRMED: Final = 1_000  # messages of the publisher
+RATE: Final = 1_000  # messages a second
+SECONDS: Final = 8
+DELAY: Final = 12.0  # seconds; after the last publish, so that nothing else uses this process
+POLL: Final = 0.05  # seconds between two counts
+TIMEOUT: Final = 1_200.0  # seconds
+
+
+async def delayed(rig: Rig, report: Report, scale: Scale) -> None:
+    """Measure the acceptance of waiting messages, and then messages that arrive beside them."""
+    topology = delayed_topology({EXCHANGE: ExchangeKind.TOPIC})
+    async with await aio_pika.connect(rig.stack.amqp_url) as connection:
+        await declare(connection, topology)
+    waiting = FULL_WAITING if scale.full else WAITING
+    try:
+        for _ in range(scale.times):
+            async with rig.tenant() as tenant:
+                restart(rig, **{SETTING: f"{EXCHANGE}={tenant.name}"})
+                async with DelayedRig.open(rig.stack.amqp_url, EXCHANGE) as messages:
+                    accepted = await accept_waiting(rig, tenant, messages, number=waiting)
+                    report.add("delayed waiting", n=waiting, **accepted)
+                    before = rig.spent()
+                    errors = await deliver(messages)
+                    report.add(
+                        "delayed",
+                        n=len(errors),
+                        waiting=waiting,
+                        late_ms=lateness(errors),
+                        cpu_us_per_run=(rig.spent() - before).per(len(errors)),
+                    )
+    finally:
+        rig.settings.pop(SETTING, None)
+        restart(rig)
+
+
+async def accept_waiting(
+    rig: Rig, tenant: Tenant, messages: DelayedRig, *, number: int
+) -> dict[str, Any]:
+    """Return the figures of intake for messages that waited for its start in the queue.
+
+    The publisher is no part of the measurement, and neither is the start of intake.
+    """
+    rig.stop(name_of(ServiceKind.INTAKE, 1))
+    free = asyncio.Semaphore(MAX_UNCONFIRMED)
+
+    async def publish(index: int) -> None:
+        async with free:
+            await messages.publish(b"{}", YEAR_MS, message_id=f"waiting-{index}")
+
+    for start in range(0, number, MAX_UNCONFIRMED):
+        indexes = range(start, min(start + MAX_UNCONFIRMED, number))
+        await asyncio.gather(*map(publish, indexes))
+    rig.start_one(ServiceKind.INTAKE, 1)
+    first = await count_until(tenant, lambda count: count > 0)
+    began, before = time.monotonic(), rig.spent()
+    last = await count_until(tenant, lambda count: count >= number)
+    spent = rig.spent() - before
+    return {
+        "per_s": round((last - first) / (time.monotonic() - began)),
+        "cpu_us_per_schedule": spent.per(last - first),
+    }
+
+
+async def count_until(tenant: Tenant, is_reached: Callable[[int], bool]) -> int:
+    """Return the number of schedules of the tenant as soon as it is reached."""
+    async with asyncio.timeout(TIMEOUT):
+        while True:
+            count: int = await tenant.ledger.fetchval(
+                "SELECT count(*) FROM schedules WHERE tenant = $1", tenant.name
+            )
+            if is_reached(count):
+                return count
+            await asyncio.sleep(POLL)
+
+
+async def deliver(messages: DelayedRig) -> list[float]:
+    """Publish at `RATE`, and return the seconds by which each message arrives too late."""
+    sent: dict[str, float] = {}
+    publishing: set[asyncio.Task[None]] = set()
+
+    async def publish(index: int) -> None:
+        id_ = f"soon-{index}"
+        sent[id_] = await messages.publish(b"{}", round(DELAY * 1000), message_id=id_)
+
+    began = time.monotonic()
+    for index in range(RATE * SECONDS):
+        await asyncio.sleep(max(0.0, began + index / RATE - time.monotonic()))
+        task = asyncio.create_task(publish(index))
+        publishing.add(task)
+        task.add_done_callback(publishing.discard)
+    await asyncio.gather(*publishing)
+    received = await messages.until_received(RATE * SECONDS)
+    return [at - sent[str(message.message_id)] - DELAY for at, message in received]
