@@ -51,10 +51,10 @@ class Production:
         declares: bool = False,
         tenant_queues: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
         delayed_exchanges: Mapping[str, ExchangeKind] | None = None,
-        run: StartProcess = start_copy,
+        start: StartProcess = start_copy,
     ) -> Iterator["Production"]:
-        """Yield a prepared broker without a running service. `run` starts its processes."""
-        with Stack.open(servers, root, vhost, start=run) as stack:
+        """Yield a prepared broker without a running service. `start` starts the process of one."""
+        with Stack.open(servers, root, vhost, start=start) as stack:
             production = cls(
                 stack=stack,
                 tenants=tuple(tenants),

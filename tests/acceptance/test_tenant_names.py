@@ -40,8 +40,8 @@ def production(servers: Servers, tmp_path: Path) -> Iterator[Production]:
     policies = tmp_path / "tenants.yml"
     policies.write_text(POLICIES)
     with (
-        silent_names(tmp_path) as run,
-        Production.open(servers, tmp_path, tenants=(FLOOD, VICTIM), run=run) as production,
+        silent_names(tmp_path) as start,
+        Production.open(servers, tmp_path, tenants=(FLOOD, VICTIM), start=start) as production,
     ):
         production.start(tenants_file=policies)
         yield production

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Final
 
 NOT_OPTIMISED: Final = (
@@ -66,8 +66,8 @@ class SpeedWatch:
             await asyncio.sleep(WATCH_INTERVAL)
 
     @property
-    def mean_ns(self) -> float:
-        return round(fmean(self.measurements), 1)
+    def median_ns(self) -> float:
+        return round(median(self.measurements), 1)
 
 
 def resident(pid: int) -> int:

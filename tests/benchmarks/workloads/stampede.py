@@ -50,7 +50,7 @@ class Costs:
     whole: CpuTime | None = None
     window: CpuTime | None = None
     done_at: float = 0.0
-    python_ns: float = 0.0  # the mean during the measurement
+    python_ns: float = 0.0  # the median during the measurement
     record: Mapping[str, int] = field(default_factory=dict)
 
     def figures(self, number: int) -> dict[str, Any]:
@@ -77,7 +77,7 @@ async def measure_costs(rig: Rig, wave: Wave, attempts: int = 1) -> AsyncIterato
         costs.done_at = await rig.drained(wave)
         after = rig.spent()
     costs.whole, costs.window = after - before, after - at_window
-    costs.python_ns = watch.mean_ns
+    costs.python_ns = watch.median_ns
     costs.record = await rig.on_record(wave, attempts)
 
 

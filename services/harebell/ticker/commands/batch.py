@@ -138,7 +138,7 @@ class PartSize:
         self._tenant = tenant
 
     def limit(self, verb: str) -> int:
-        """Return the maximum for a verb. A put costs less than any other command."""
+        """Return the maximum for a verb. A put needs less time than other commands."""
         if verb == BACKFILL:
             return MAX_BACKFILLS
         is_shared = monotonic() < self._shared_until
