@@ -367,13 +367,13 @@ async def test_longer_retention_of_a_tenant_does_not_bring_back_its_removed_hist
 async def test_lease_is_renewed_while_a_statement_lasts_longer(
     owner: asyncpg.Connection, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LEASE", timedelta(seconds=1))
+    monkeypatch.setattr(module, "LEASE", timedelta(seconds=2))
     await insert_history(owner, History(day=day(11), ids=IDS))
-    failpoint.arm(Failpoint("ticker.retention.after_detach", "sleep", 3.0))
+    failpoint.arm(Failpoint("ticker.retention.after_detach", "sleep", 5.0))
     try:
         first = asyncio.create_task(retention(pool).run_pass())
         await until(lambda: owner.fetchval("SELECT count(*) FROM archive_parts"))
-        await asyncio.sleep(2)
+        await asyncio.sleep(3)
         assert not await retention(pool).run_pass()
         assert await first
     finally:
