@@ -204,7 +204,7 @@ def schema_of(database: Database) -> set[str]:
     """Return the lines of the schema: tables, functions, owners and rights."""
     done = execute('pg_dump --schema-only --dbname="$URL"', URL=database.database_url)
     assert done.returncode == 0, done.stderr
-    return {line for line in done.stdout.splitlines() if "restrict" not in line}
+    return {line for line in done.stdout.splitlines() if not line.startswith("\\")}
 
 
 async def until_repeated(target: Target, epoch: int) -> None:

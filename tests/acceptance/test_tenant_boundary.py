@@ -342,7 +342,7 @@ async def test_operator_gives_an_order_and_changes_a_schedule_of_a_tenant(victim
     assert (paused.status, resumed.status) == ("paused", "resumed")
 
 
-# Each queue name of a reply that the broker takes, refuses, or does not know.
+# A queue that refuses every message, an unknown queue, and a malformed direct reply-to.
 REPLY_QUEUES: Final = (f"{ACME}.full", f"{ACME}.unknown", "amq.rabbitmq.reply-to.g1h2AA==")
 UNANSWERED: Final[tuple[tuple[str, dict[str, Any], int], ...]] = (
     ("schedule.put", {}, 1),

@@ -24,7 +24,9 @@ DefinitionJson = Annotated[
 ]
 PayloadJson = Annotated[
     dict[str, Any],
-    _document("Of a dead run: the body of `harebell.run.dead.v1`. Of a dead message: its fields."),
+    _document(
+        "Of a dead run: the body of `harebell.run.dead.v1`. Of a dead message: its properties."
+    ),
 ]
 HeadersJson = Annotated[dict[str, Any], _document("The AMQP headers of a dead message.")]
 ReplayJobJson = Annotated[dict[str, Any], _document("The body of `dlq.replay_job.start`.")]
