@@ -1,82 +1,88 @@
 """The real services, connected to the resources of a simulation instead of servers."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, TypeAlias, cast
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from tests.fakes.attempts import no_keys
 from tests.fakes.lane import NoAmqp, NoHttp
 from tests.fakes.ledger.ledger import open_client
 from tests.fakes.ledger.store import Store
 from tests.fakes.replies import PublishedReplies
-from tests.fakes.sender_check import open_sender_check
 from tests.simulation.bus import FakeBroker
 from tests.simulation.fake_broker_client import FakeConnection, FakeExecutorLiveness
 from tests.simulation.process import Process
 
 from harebell.bootstrap.health import Health
-from harebell.bootstrap.process import run_until
+from harebell.bootstrap.parts import ServiceParts, run_once
 from harebell.bootstrap.service_context import ServiceContext
-from harebell.contract.amqp_names import COMMANDS
-from harebell.dispatcher.service import PREFETCH as DISPATCHER_PREFETCH
-from harebell.dispatcher.service import Dispatcher
-from harebell.dlq_inspector.commands import DeadLetterCommandHandler
-from harebell.dlq_inspector.ingest import Ingester
-from harebell.dlq_inspector.parked import ParkingQueue
-from harebell.dlq_inspector.replay_worker import ReplayWorker
-from harebell.dlq_inspector.service import GATHER_TIME as INGEST_GATHER_TIME
-from harebell.dlq_inspector.service import MAX_INGEST_BATCH, REQUEST_PREFETCH, RequestHandler
-from harebell.domain.sender import IdentityMode
+from harebell.dispatcher.service import dispatcher_parts
+from harebell.dlq_inspector.service import dlq_inspector_parts
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.executor.service import Executor
 from harebell.executor.targets.call import Targets
 from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import LoadedTask, TaskTargets
-from harebell.intake.commands.handler import CommandHandler
-from harebell.intake.commands.rules import IntakePolicy
-from harebell.intake.service import COMMAND_PREFETCH as INTAKE_PREFETCH
-from harebell.intake.service import MAX_BATCH as INTAKE_BATCH
-from harebell.messaging.accepted_messages import CommandReplies, split_messages
+from harebell.intake.service import intake_parts
 from harebell.messaging.acknowledge import Acknowledger
-from harebell.messaging.consumer import ConcurrentWorker, Consumer, OrderedWorker
 from harebell.messaging.foreign_messages import SentMessage
-from harebell.messaging.isolation import isolating
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.topology.bus import (
-    DEAD_LETTERS,
-    DISPATCHER,
-    DLQ,
-    INTAKE,
-    OUTCOMES,
+    BREAKERS,
+    DELAYED_MESSAGES,
+    QUERY,
+    REPORTS,
     SYSTEM,
-    TICKER,
+    UNDELIVERED_REQUESTS,
 )
 from harebell.messaging.topology_keeper import TopologyKeeper
 from harebell.runtime.clock import Clock
 from harebell.runtime.policy_file import PolicyKeeper
 from harebell.runtime.retries import retry_until_available
 from harebell.runtime.secret_files import SecretFiles
-from harebell.runtime.settings import ExecutorSettings, TickerSettings
+from harebell.runtime.settings import (
+    DispatcherSettings,
+    DlqInspectorSettings,
+    ExecutorSettings,
+    IntakeSettings,
+    ServiceSettings,
+    TickerSettings,
+)
 from harebell.storage.engine import database_time
-from harebell.ticker.commands.apply import CommandApplier
-from harebell.ticker.completions import CompletionWatcher
-from harebell.ticker.model.unit_of_work import ScheduleRecord
-from harebell.ticker.next_times import NextTimes
-from harebell.ticker.reconciler import Reconciler
-from harebell.ticker.recovery.rescuer import Rescuer
-from harebell.ticker.service import COMMAND_PREFETCH as TICKER_PREFETCH
-from harebell.ticker.service import GATHER_TIME as TICKER_GATHER_TIME
-from harebell.ticker.stager import Stager
-from harebell.ticker.store.schedule_counts import ScheduleCounts
-from harebell.ticker.store.versions import VersionCache
+from harebell.ticker.service import ticker_parts
 
 TASK: Final = "simulation.effect"
-WORK_BATCH_SIZE: Final = 50  # tickets
-_URLS: dict[str, Any] = {"amqp_url": "amqp://memory/", "database_url": "postgresql://memory/"}
-TICKER_SETTINGS: Final = TickerSettings(**_URLS)
-EXECUTOR_SETTINGS: Final = ExecutorSettings(**_URLS)
+NO_MESSAGES: Final = "No scenario publishes such messages."
+NO_FAKE: Final = "The ledger in memory does not answer its statements."
+# The parts that no scenario runs, by service, with the reason. All other parts run.
+LEFT_OUT: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "intake": {DELAYED_MESSAGES.name: NO_MESSAGES, QUERY.name: NO_MESSAGES, "usage": NO_FAKE},
+        "ticker": {
+            REPORTS.name: NO_MESSAGES,
+            BREAKERS.name: NO_FAKE,
+            "breakers": NO_FAKE,
+            "backlog": NO_FAKE,
+            "held_snapshots": NO_FAKE,
+            "planned_runs": NO_FAKE,
+            "usage": NO_FAKE,
+            "maintenance": NO_FAKE,
+            "retention": NO_FAKE,
+        },
+        "dispatcher": {},
+        "dlq_inspector": {
+            UNDELIVERED_REQUESTS.name: NO_MESSAGES,
+            "open_count": NO_FAKE,
+            "replay_jobs": NO_FAKE,
+            "maintenance": NO_FAKE,
+            "alerts": NO_FAKE,
+            "parking": "The ledger in memory accepts every dead letter.",
+        },
+    }
+)
+S = TypeVar("S", bound=ServiceSettings)
 
 
 class SimulatedContext(ServiceContext):
@@ -100,16 +106,17 @@ class Resources:
     connection: FakeConnection
     stop: asyncio.Event
 
-    def open_service(self, role: str) -> SimulatedContext:
-        """Build the context, as `bootstrap.service_context.open_service` does."""
+    async def open_service(self, role: str, settings: ServiceSettings) -> SimulatedContext:
+        """Build the context and read the clock, as `bootstrap.service_context` does."""
         pool = open_client(self.store, self.process.call_database, self.process)
         clock = Clock(lambda: database_time(pool))
         keeper = TopologyKeeper(SYSTEM, declares=True)
         publisher = Publisher(cast("Any", self.connection), keeper.on_unroutable)
+        await retry_until_available(self.stop, clock.refresh)
         return SimulatedContext(
             role=role,
             login="guest",
-            settings=EXECUTOR_SETTINGS if role == "executor" else TICKER_SETTINGS,
+            settings=settings,
             stop=self.stop,
             health=Health(),
             pool=pool,
@@ -123,174 +130,68 @@ class Resources:
         )
 
 
-Serve: TypeAlias = Callable[[Resources, SimulatedContext], Coroutine[Any, Any, None]]
 Main: TypeAlias = Callable[[Resources], Coroutine[Any, Any, None]]
 
 
-def service(role: str) -> Callable[[Serve], Main]:
-    """Return a decorator that opens the service and waits for its clock before it serves."""
-
-    def decorate(serve: Serve) -> Main:
-        async def main(resources: Resources) -> None:
-            context = resources.open_service(role)
-            await retry_until_available(resources.stop, context.clock.refresh)
-            if not resources.stop.is_set():
-                await serve(resources, context)
-
-        return main
-
-    return decorate
+def simulated(settings_class: type[S], **settings: object) -> S:
+    """Return the settings of a service, as of a local stack."""
+    return settings_class.model_validate(
+        {
+            "amqp_url": "amqp://memory/",
+            "database_url": "postgresql://memory/",
+            "topology_mode": "declare",
+            **settings,
+        }
+    )
 
 
-@service("intake")
-async def intake(resources: Resources, context: SimulatedContext) -> None:
-    """Run `harebell.intake.service.serve` without queries."""
+INTAKE_SETTINGS: Final = simulated(IntakeSettings)
+TICKER_SETTINGS: Final = simulated(TickerSettings)
+# Without a recorder of breakers, no ticker answers with a snapshot.
+DISPATCHER_SETTINGS: Final = simulated(
+    DispatcherSettings, breaker_mode="manual", breaker_startup_timeout="100ms"
+)
+EXECUTOR_SETTINGS: Final = simulated(ExecutorSettings)
+DLQ_SETTINGS: Final = simulated(DlqInspectorSettings)
+
+
+async def run_parts(parts: ServiceParts, context: ServiceContext) -> None:
+    """Run the parts that are not left out. An error of a loop ends the process and is found."""
+    left_out = LEFT_OUT[context.role]
+    unknown = left_out.keys() - parts.consumers.keys() - parts.loops.keys()
+    assert not unknown, f"{context.role} has no parts {unknown}."
+    simulated_parts = ServiceParts(
+        consumers={k: each for k, each in parts.consumers.items() if k not in left_out},
+        loops={k: each for k, each in parts.loops.items() if k not in left_out},
+    )
+    await simulated_parts.run(context, keep=run_once)
+
+
+async def intake(resources: Resources) -> None:
+    context = await resources.open_service("intake", INTAKE_SETTINGS)
     # A reading of the CPU time would make the order of the tasks depend on the machine.
-    sender_check, rejection_events = open_sender_check(
-        context.publisher, context.clock, replies=context.replies
-    )
-    command_handler = CommandHandler(
-        publisher=context.publisher,
-        clock=context.clock,
-        policy=IntakePolicy(),
-        replies=context.replies,
-        sender_check=sender_check,
-        rejection_events=rejection_events,
-        cpu=lambda: 0.0,
-    )
-    worker = partial(
-        OrderedWorker,
-        isolating(command_handler.handle, partial(sender_check.answer, shared_exchange=COMMANDS)),
-        context.acknowledger,
-        limit=INTAKE_BATCH,
-        gather_time=0,
-    )
-    commands = Consumer(
-        INTAKE.name,
-        context.connect,
-        worker,
-        prefetch=INTAKE_PREFETCH,
-        needs_idle_check=False,
-    )
-    stop = resources.stop
-    await run_until(stop, consuming=[commands.run(stop)], background=[context.run()])
+    parts = intake_parts(INTAKE_SETTINGS, context, cast("Any", None), cpu=lambda: 0.0)
+    await run_parts(parts, context)
 
 
-@service("ticker")
-async def ticker(resources: Resources, context: SimulatedContext) -> None:
-    """Run `harebell.ticker.service.serve` without breakers and maintenance."""
-    versions, wake, next_times = VersionCache(), asyncio.Event(), NextTimes()
-    watcher = CompletionWatcher(pool=context.pool, publisher=context.publisher, clock=context.clock)
-
-    def observe_reconciled(records: Sequence[ScheduleRecord]) -> None:
-        watcher.observe(records)
-        next_times.observe(record.next_at for record in records)
-
-    reconciler = Reconciler(
-        pool=context.pool,
-        publisher=context.publisher,
-        clock=context.clock,
-        versions=versions,
-        horizon=TICKER_SETTINGS.horizon,
-        wake=wake,
-        on_saved=observe_reconciled,
-    )
-
-    def observe(records: Sequence[ScheduleRecord]) -> None:
-        reconciler.observe(records)
-        observe_reconciled(records)
-
-    stager = Stager(
-        pool=context.pool,
-        publisher=context.publisher,
-        clock=context.clock,
-        versions=versions,
-        horizon=TICKER_SETTINGS.horizon,
-        batch=TICKER_SETTINGS.staging_batch,
-        min_poll_interval=TICKER_SETTINGS.min_poll_interval.total_seconds(),
-        wake=wake,
-        next_times=next_times,
-        on_saved=observe,
-    )
-    replies = CommandReplies(context.replies, IdentityMode.ROUTING_KEY)
-    applier = CommandApplier(
-        pool=context.pool,
-        publisher=context.publisher,
-        clock=context.clock,
-        versions=versions,
-        horizon=TICKER_SETTINGS.horizon,
-        wake=wake,
-        on_saved=observe,
-        replies=replies,
-        schedule_counts=ScheduleCounts(TenantPolicies.unrestricted()),
-    )
+async def ticker(resources: Resources) -> None:
+    context = await resources.open_service("ticker", TICKER_SETTINGS)
     liveness = FakeExecutorLiveness(resources.broker, resources.process)
-    rescuer = Rescuer(
-        pool=context.pool,
-        publisher=context.publisher,
-        clock=context.clock,
-        liveness=cast("Any", liveness),
-        request_reconciliation=reconciler.request,
-    )
-    worker = partial(
-        OrderedWorker,
-        acknowledger=context.acknowledger,
-        limit=TICKER_PREFETCH,
-        gather_time=TICKER_GATHER_TIME,
-    )
-    commands = Consumer(
-        TICKER.name,
-        context.connect,
-        partial(worker, isolating(applier.handle, replies.answer, split_messages)),
-        prefetch=TICKER_PREFETCH,
-        needs_idle_check=False,
-    )
-    outcomes = Consumer(
-        OUTCOMES.name,
-        context.connect,
-        partial(worker, reconciler.handle_outcomes),
-        prefetch=TICKER_PREFETCH,
-    )
-    stop = resources.stop
-    await run_until(
-        stop,
-        consuming=[commands.run(stop), outcomes.run(stop)],
-        background=[
-            context.run(),
-            stager.run(),
-            reconciler.run(),
-            watcher.run(),
-            rescuer.run_lease_recovery(),
-            rescuer.run_ticket_recovery(),
-        ],
-    )
+    await run_parts(ticker_parts(TICKER_SETTINGS, context, cast("Any", liveness)), context)
 
 
-@service("dispatcher")
-async def dispatcher(resources: Resources, context: SimulatedContext) -> None:
-    """Run `harebell.dispatcher.service.serve` without gates."""
-    stop = resources.stop
+async def dispatcher(resources: Resources) -> None:
+    context = await resources.open_service("dispatcher", DISPATCHER_SETTINGS)
     async with asyncio.TaskGroup() as tasks:
-        dispatching = Dispatcher(
-            context.publisher,
-            context.clock,
-            work_batch_size=WORK_BATCH_SIZE,
-            tasks=tasks,
-            stop=stop,
-        )
-        worker = partial(ConcurrentWorker, dispatching.handle, context.acknowledger)
-        tickets = Consumer(DISPATCHER.name, context.connect, worker, prefetch=DISPATCHER_PREFETCH)
-        await run_until(
-            stop, consuming=[tickets.run(stop)], background=[context.run(), dispatching.run()]
-        )
+        await run_parts(dispatcher_parts(DISPATCHER_SETTINGS, context, tasks), context)
 
 
 def executor(effect: Any) -> Main:
     """Return the executor service with one task."""
     task = LoadedTask(effect, is_async=True, takes_context=True)
 
-    @service("executor")
-    async def serve(_: Resources, context: SimulatedContext) -> None:
+    async def main(resources: Resources) -> None:
+        context = await resources.open_service("executor", EXECUTOR_SETTINGS)
         targets = Targets(
             http=NoHttp(),
             amqp=NoAmqp(),
@@ -300,53 +201,9 @@ def executor(effect: Any) -> Main:
         )
         await Executor.create(EXECUTOR_SETTINGS, context, targets).run()
 
-    return serve
+    return main
 
 
-@service("dlq_inspector")
-async def dlq_inspector(resources: Resources, context: SimulatedContext) -> None:
-    """Run `harebell.dlq_inspector.service.serve` without replay jobs and maintenance."""
-    pool, publisher, clock = context.pool, context.publisher, context.clock
-    ingester = Ingester(pool=pool, clock=clock)
-    command_handler = DeadLetterCommandHandler(
-        pool=pool,
-        publisher=publisher,
-        clock=clock,
-        replay_worker=ReplayWorker(pool=pool, publisher=publisher, clock=clock),
-    )
-    request_handler = RequestHandler(
-        pool=pool,
-        parking=ParkingQueue(context.connect),
-        replies=CommandReplies(context.replies, IdentityMode.ROUTING_KEY),
-        command_handler=command_handler,
-        sender_check=open_sender_check(publisher, clock, replies=context.replies)[0],
-    )
-    worker = partial(OrderedWorker, acknowledger=context.acknowledger)
-    dead_letters = Consumer(
-        DEAD_LETTERS.name,
-        context.connect,
-        partial(
-            worker,
-            ingester.ingest,
-            limit=MAX_INGEST_BATCH,
-            gather_time=INGEST_GATHER_TIME,
-        ),
-        prefetch=2 * MAX_INGEST_BATCH,
-    )
-    requests = Consumer(
-        DLQ.name,
-        context.connect,
-        partial(
-            worker,
-            isolating(request_handler.handle, request_handler.answer),
-            limit=1,
-            gather_time=0,
-        ),
-        prefetch=REQUEST_PREFETCH,
-    )
-    stop = resources.stop
-    await run_until(
-        stop,
-        consuming=[dead_letters.run(stop), requests.run(stop)],
-        background=[context.run()],
-    )
+async def dlq_inspector(resources: Resources) -> None:
+    context = await resources.open_service("dlq_inspector", DLQ_SETTINGS)
+    await run_parts(dlq_inspector_parts(DLQ_SETTINGS, context), context)

@@ -4,5 +4,6 @@
 * service_context      the collaborators of every service, opened in order
 * links                faults of certificates and weak links
 * supervisor           reports to systemd: started, stopping, alive
+* parts                the consumers and the loops of a service, which run until its stop
 * health               `/livez`, `/readyz` and `/metrics`
 """

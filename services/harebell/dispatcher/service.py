@@ -6,8 +6,10 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from harebell.bootstrap.process import run_until
-from harebell.bootstrap.service_context import open_service
+from aio_pika.abc import AbstractConnection
+
+from harebell.bootstrap.parts import ServiceParts, run_once
+from harebell.bootstrap.service_context import ServiceContext, open_service
 from harebell.contract.amqp_names import PROBE_HEADERS
 from harebell.dispatcher import metrics
 from harebell.dispatcher.breakers.breaker import BreakerConfig
@@ -51,10 +53,10 @@ class Dispatcher:
         work_batch_size: int,
         tasks: asyncio.TaskGroup,
         stop: asyncio.Event,
-        gates: Gates | None = None,
+        gates: Gates,
     ) -> None:
         self._clock = clock
-        self._gates = gates or Gates()
+        self._gates = gates
         self._work_batch_size = work_batch_size
         self._stop = stop
         self._queue = ReleaseQueue()
@@ -131,48 +133,51 @@ class Dispatcher:
 
 
 async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
-    """Run the dispatcher until `stop` is set."""
+    """Run the dispatcher until `stop` is set. A failed loop ends the service."""
     async with (
         open_service(settings, "dispatcher", stop) as context,
         asyncio.TaskGroup() as tasks,
     ):
-        breakers = BreakerRegistry(
-            _breaker_config(settings), automatic=settings.breaker_mode == "auto"
-        )
-        # These gates count released tickets, so the gate that counts none comes first.
-        rates = (
-            target_rates(settings.max_target_rate),
-            tenant_rates(lambda: context.policies.current),
-        )
-        gates = Gates(breakers, *rates)
-        _show_deferred(gates, rates, context.clock)
-        sync = BreakerSync(context, breakers, gates)
-        dispatcher = Dispatcher(
-            context.publisher,
-            context.clock,
-            work_batch_size=settings.work_batch_size,
-            tasks=tasks,
-            stop=stop,
-            gates=gates,
-        )
-        consumer = Consumer(
-            DISPATCHER.name,
-            context.connect,
-            lambda: ConcurrentWorker(dispatcher.handle, context.acknowledger),
-            prefetch=PREFETCH,
-            accepts=context.is_from_service,
-        )
-        context.health.check(DISPATCHER.name, lambda: consumer.is_consuming)
+        await dispatcher_parts(settings, context, tasks).run(context, keep=run_once)
 
-        async def consume() -> None:
-            await sync.wait_for_snapshot(settings.breaker_startup_timeout.total_seconds())
-            await consumer.run(stop)
 
-        await run_until(
-            stop,
-            consuming=[consume()],
-            background=[context.run(), sync.run(), dispatcher.run()],
-        )
+def dispatcher_parts(
+    settings: DispatcherSettings, context: ServiceContext, tasks: asyncio.TaskGroup
+) -> ServiceParts:
+    """Build the consumer and the loops of a dispatcher, which publishes in `tasks`."""
+    breakers = BreakerRegistry(_breaker_config(settings), automatic=settings.breaker_mode == "auto")
+    # These gates count released tickets, so the gate that counts none comes first.
+    rates = (
+        target_rates(settings.max_target_rate),
+        tenant_rates(lambda: context.policies.current),
+    )
+    gates = Gates(breakers, *rates)
+    _show_deferred(gates, rates, context.clock)
+    sync = BreakerSync(context, breakers, gates)
+    dispatcher = Dispatcher(
+        context.publisher,
+        context.clock,
+        work_batch_size=settings.work_batch_size,
+        tasks=tasks,
+        stop=context.stop,
+        gates=gates,
+    )
+
+    async def connect() -> AbstractConnection:
+        await sync.wait_for_snapshot(settings.breaker_startup_timeout.total_seconds())
+        return await context.connect()
+
+    tickets = Consumer(
+        DISPATCHER.name,
+        connect,
+        lambda: ConcurrentWorker(dispatcher.handle, context.acknowledger),
+        prefetch=PREFETCH,
+        accepts=context.is_from_service,
+    )
+    return ServiceParts(
+        consumers={DISPATCHER.name: tickets},
+        loops={"breakers": sync.run, "release": dispatcher.run},
+    )
 
 
 def _show_deferred(gates: Gates, rates: Iterable[RateGate], clock: Clock) -> None:

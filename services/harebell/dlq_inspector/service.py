@@ -1,13 +1,13 @@
 """The process of the dlq_inspector: its consumers, its background loops and its replies."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 import asyncpg
 
-from harebell.bootstrap.process import run_until
+from harebell.bootstrap.parts import Loop, ServiceParts
 from harebell.bootstrap.service_context import ServiceContext, open_service, queues_of_tenants
 from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommands
@@ -25,7 +25,7 @@ from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.webhook import AlertSigner, Webhook
 from harebell.messaging.accepted_messages import CommandReplies, read_messages
 from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
-from harebell.messaging.consumer import Accepts, Consumer, OptionalQueues, OrderedWorker, Worker
+from harebell.messaging.consumer import Consumer, OrderedWorker
 from harebell.messaging.credits import granting_credits, tenant_of
 from harebell.messaging.fair_worker import FairConcurrentWorker
 from harebell.messaging.isolation import isolating
@@ -38,7 +38,6 @@ from harebell.messaging.topology.bus import (
     UNDELIVERED_REQUESTS,
     tenant_dlq_queue,
 )
-from harebell.runtime.retries import keep_running
 from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import DlqInspectorSettings
 from harebell.runtime.signing_keys import SigningKeys
@@ -54,59 +53,51 @@ ALERT_PREFETCH: Final = 20
 
 
 async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
+    """Run the dlq_inspector until the stop."""
     async with open_service(settings, ROLE, stop) as context:
-        pool, publisher = context.pool, context.publisher
-        ingester = Ingester(pool=pool, clock=context.clock, is_trusted=context.is_from_service)
-        replay_worker = ReplayWorker(pool=pool, publisher=publisher, clock=context.clock)
-        command_handler = DeadLetterCommandHandler(
-            pool=pool,
-            publisher=publisher,
-            clock=context.clock,
-            replay_worker=replay_worker,
-        )
-        sender_check = SenderCheck(
+        await dlq_inspector_parts(settings, context).run(context)
+
+
+def dlq_inspector_parts(settings: DlqInspectorSettings, context: ServiceContext) -> ServiceParts:
+    """Build the consumers and the loops of the dlq_inspector."""
+    pool, publisher = context.pool, context.publisher
+    ingester = Ingester(pool=pool, clock=context.clock, is_trusted=context.is_from_service)
+    replay_worker = ReplayWorker(pool=pool, publisher=publisher, clock=context.clock)
+    parking = ParkingQueue(context.connect)
+    requests = RequestHandler(
+        pool=pool,
+        parking=parking,
+        replies=CommandReplies(context.replies, settings.identity_mode),
+        command_handler=DeadLetterCommandHandler(
+            pool=pool, publisher=publisher, clock=context.clock, replay_worker=replay_worker
+        ),
+        sender_check=SenderCheck(
             replies=context.replies,
             clock=context.clock,
             policy=context.sender_policy,
             rejection_events=RejectionEvents(publisher),
-        )
-        parking = ParkingQueue(context.connect)
-        requests = RequestHandler(
-            pool=pool,
-            parking=parking,
-            replies=CommandReplies(context.replies, settings.identity_mode),
-            command_handler=command_handler,
-            sender_check=sender_check,
-        )
-        monitor = AlertMonitor(
-            pool=pool, publisher=publisher, settings=settings, parked=lambda: parking.count
-        )
-        webhook = _webhook(context, settings)
-        consumers = [
-            _ingest_consumer(context, DEAD_LETTERS.name, ingester),
-            _ingest_consumer(context, UNDELIVERED_REQUESTS.name, ingester),
-            _request_consumer(
-                context,
-                granting_credits(isolating(requests.handle, requests.answer), publisher),
-            ),
-        ]
-        if webhook is not None:
-            consumers.append(_alert_consumer(context, webhook.store))
-        await run_until(
-            stop,
-            consuming=[consumer.run(stop) for consumer in consumers],
-            background=[
-                context.run(),
-                keep_running("open_count", partial(run_open_count, pool)),
-                keep_running("replay_jobs", replay_worker.run),
-                keep_running(
-                    "maintenance", partial(run_maintenance, pool, settings, context.policies)
-                ),
-                keep_running("alerts", monitor.run),
-                keep_running("parking", parking.run),
-                *([] if webhook is None else [keep_running("webhook", webhook.run)]),
-            ],
-        )
+        ),
+    )
+    monitor = AlertMonitor(
+        pool=pool, publisher=publisher, settings=settings, parked=lambda: parking.count
+    )
+    handle_requests = granting_credits(isolating(requests.handle, requests.answer), publisher)
+    consumers = {
+        DEAD_LETTERS.name: _ingest_consumer(context, DEAD_LETTERS.name, ingester),
+        UNDELIVERED_REQUESTS.name: _ingest_consumer(context, UNDELIVERED_REQUESTS.name, ingester),
+        DLQ.name: _request_consumer(context, handle_requests),
+    }
+    loops: dict[str, Loop] = {
+        "open_count": partial(run_open_count, pool),
+        "replay_jobs": replay_worker.run,
+        "maintenance": partial(run_maintenance, pool, settings, context.policies),
+        "alerts": monitor.run,
+        "parking": parking.run,
+    }
+    if (webhook := _webhook(context, settings)) is not None:
+        consumers[ALERT.name] = _alert_consumer(context, webhook.store)
+        loops["webhook"] = webhook.run
+    return ServiceParts(consumers=consumers, loops=loops)
 
 
 def _ingest_consumer(context: ServiceContext, queue: str, ingester: Ingester) -> Consumer:
@@ -117,7 +108,7 @@ def _ingest_consumer(context: ServiceContext, queue: str, ingester: Ingester) ->
         limit=MAX_INGEST_BATCH,
         gather_time=GATHER_TIME,
     )
-    return _consumer(context, queue, worker, prefetch=2 * MAX_INGEST_BATCH)
+    return Consumer(queue, context.connect, worker, prefetch=2 * MAX_INGEST_BATCH)
 
 
 def _webhook(context: ServiceContext, settings: DlqInspectorSettings) -> Webhook | None:
@@ -146,9 +137,9 @@ def _request_consumer(context: ServiceContext, handle: BatchHandler) -> Consumer
         limit_of=lambda _: 1,
         flow_of=requesting_tenant,
     )
-    return _consumer(
-        context,
+    return Consumer(
         DLQ.name,
+        context.connect,
         worker,
         prefetch=REQUEST_PREFETCH,
         optional=queues_of_tenants(context, tenant_dlq_queue, prefetch=QUERY_PREFETCH),
@@ -160,30 +151,13 @@ def _request_consumer(context: ServiceContext, handle: BatchHandler) -> Consumer
 
 def _alert_consumer(context: ServiceContext, handle: BatchHandler) -> Consumer:
     worker = partial(OrderedWorker, handle, context.acknowledger, limit=1, gather_time=0)
-    return _consumer(
-        context, ALERT.name, worker, prefetch=ALERT_PREFETCH, accepts=context.is_from_service
-    )
-
-
-def _consumer(
-    context: ServiceContext,
-    queue: str,
-    make_worker: Callable[[], Worker],
-    *,
-    prefetch: int,
-    optional: OptionalQueues | None = None,
-    accepts: Accepts = lambda _: True,
-) -> Consumer:
-    consumer = Consumer(
-        queue,
+    return Consumer(
+        ALERT.name,
         context.connect,
-        make_worker,
-        prefetch=prefetch,
-        optional=optional,
-        accepts=accepts,
+        worker,
+        prefetch=ALERT_PREFETCH,
+        accepts=context.is_from_service,
     )
-    context.health.check(queue, lambda: consumer.is_consuming)
-    return consumer
 
 
 def requesting_tenant(delivery: Delivery) -> str:

@@ -1,13 +1,14 @@
 """The intake service: ordered consumers of commands and of delayed messages, and one of queries."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from aio_pika.abc import AbstractIncomingMessage
 
-from harebell.bootstrap.process import run_until
-from harebell.bootstrap.service_context import open_service, queues_of_tenants
+from harebell.bootstrap.parts import Loop, ServiceParts
+from harebell.bootstrap.service_context import ServiceContext, open_service, queues_of_tenants
 from harebell.contract import amqp_names
 from harebell.contract.types import instant_text
 from harebell.intake.commands.definition import TargetPolicy
@@ -33,7 +34,7 @@ from harebell.messaging.topology.bus import (
     tenant_intake_queue,
     tenant_query_queue,
 )
-from harebell.runtime.retries import keep_running
+from harebell.runtime.clock import thread_cpu
 from harebell.runtime.settings import IntakeSettings
 from harebell.storage.engine import open_engine
 from harebell.storage.tenant_usage import UsageWriter
@@ -74,123 +75,128 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
         bounds=settings.pool_bounds,
     )
     async with open_service(settings, "intake", stop) as context:
-        rejection_events = RejectionEvents(context.publisher)
-        sender_check = SenderCheck(
-            replies=context.replies,
-            clock=context.clock,
-            policy=context.sender_policy,
-            rejection_events=rejection_events,
-        )
-        targets = TargetPolicy(settings.egress, settings.known_tasks, context.policies)
-        policy = IntakePolicy(targets, settings.default_when)
-        windows = TenantWindows(
-            shared_queue=INTAKE.name, sizes={DELAYED_MESSAGES.name: DELAYED_WINDOW}
-        )
-        credit_queue = ExclusiveQueue(intake_control_queue(settings.instance_id), bindings=())
-        usage = UsageWriter(context.pool)
-        command_handler = CommandHandler(
-            publisher=context.publisher,
-            clock=context.clock,
-            policy=policy,
-            replies=context.replies,
-            sender_check=sender_check,
-            rejection_events=rejection_events,
-            windows=windows,
-            credit_queue=credit_queue.queue,
-            usage=usage.counts,
-        )
-
-        async def reset_windows() -> None:
-            windows.reset()
-
-        async def grant(message: AbstractIncomingMessage) -> None:
-            windows.grant(read_credits(message.body))
-
-        has_tenant_queues = settings.topology_mode == "check"
-        serving_tenants = (
-            [
-                consume_exclusively(
-                    context.connect,
-                    credit_queue,
-                    grant,
-                    accepts=context.is_from_service,
-                    on_open=reset_windows,
-                ),
-            ]
-            if has_tenant_queues
-            else []
-        )
-        delayed_handler = DelayedHandler(
-            publisher=context.publisher,
-            clock=context.clock,
-            policy=policy,
-            usage=usage.counts,
-            windows=windows if has_tenant_queues else None,
-            credit_queue=credit_queue.queue,
-        )
-        query_handler = QueryHandler(
-            clock=context.clock,
-            store=IntakeStore(engine),
-            target_policy=targets,
-            sender_check=sender_check,
-        )
-        commands = Consumer(
-            INTAKE.name,
-            context.connect,
-            lambda: FairWorker(
-                isolating(
-                    command_handler.handle,
-                    partial(sender_check.answer, shared_exchange=amqp_names.COMMANDS),
-                ),
-                context.acknowledger,
-                limit=MAX_BATCH,
-                max_bytes=MAX_BATCH_BYTES,
-                windows=windows,
-            ),
-            prefetch=COMMAND_PREFETCH,
-            needs_idle_check=False,
-            optional=queues_of_tenants(context, tenant_intake_queue, prefetch=TENANT_PREFETCH),
-        )
-        delayed = Consumer(
-            DELAYED_MESSAGES.name,
-            context.connect,
-            lambda: FairWorker(
-                # The delivery tags of each session begin again.
-                partial(delayed_handler.handle, session=instant_text(context.clock.now())),
-                context.acknowledger,
-                limit=MAX_DELAYED_BATCH,
-                max_bytes=MAX_BATCH_BYTES,
-                windows=windows if has_tenant_queues else None,
-            ),
-            prefetch=DELAYED_PREFETCH,
-            needs_idle_check=False,
-        )
-        queries = Consumer(
-            QUERY.name,
-            context.connect,
-            lambda: FairConcurrentWorker(
-                answering(
-                    query_handler.handle,
-                    partial(sender_check.answer, shared_exchange=amqp_names.QUERIES),
-                ),
-                context.acknowledger,
-                limit=MAX_CONCURRENT_QUERIES,
-                limit_of=max_queries,
-                flow_of=query_flow,
-            ),
-            prefetch=SHARED_QUERY_PREFETCH,
-            optional=queues_of_tenants(
-                context, tenant_query_queue, prefetch=MAX_CONCURRENT_QUERIES
-            ),
-        )
-        context.health.check(INTAKE.name, lambda: commands.is_consuming)
-        context.health.check(DELAYED_MESSAGES.name, lambda: delayed.is_consuming)
-        context.health.check(QUERY.name, lambda: queries.is_consuming)
         try:
-            await run_until(
-                stop,
-                consuming=[commands.run(stop), delayed.run(stop), queries.run(stop)],
-                background=[context.run(), keep_running("usage", usage.run), *serving_tenants],
-            )
+            await intake_parts(settings, context, IntakeStore(engine)).run(context)
         finally:
             await engine.dispose()
+
+
+def intake_parts(
+    settings: IntakeSettings,
+    context: ServiceContext,
+    store: IntakeStore,
+    *,
+    cpu: Callable[[], float] = thread_cpu,
+) -> ServiceParts:
+    """Build the consumers and the loops of intake. `cpu` bounds the check of each message."""
+    rejection_events = RejectionEvents(context.publisher)
+    sender_check = SenderCheck(
+        replies=context.replies,
+        clock=context.clock,
+        policy=context.sender_policy,
+        rejection_events=rejection_events,
+    )
+    targets = TargetPolicy(settings.egress, settings.known_tasks, context.policies)
+    policy = IntakePolicy(targets, settings.default_when)
+    windows = TenantWindows(
+        shared_queue=INTAKE.name, sizes={DELAYED_MESSAGES.name: DELAYED_WINDOW}
+    )
+    credit_queue = ExclusiveQueue(intake_control_queue(settings.instance_id), bindings=())
+    usage = UsageWriter(context.pool)
+    command_handler = CommandHandler(
+        publisher=context.publisher,
+        clock=context.clock,
+        policy=policy,
+        replies=context.replies,
+        sender_check=sender_check,
+        rejection_events=rejection_events,
+        windows=windows,
+        credit_queue=credit_queue.queue,
+        usage=usage.counts,
+        cpu=cpu,
+    )
+    has_tenant_queues = settings.topology_mode == "check"
+    delayed_handler = DelayedHandler(
+        publisher=context.publisher,
+        clock=context.clock,
+        policy=policy,
+        usage=usage.counts,
+        windows=windows if has_tenant_queues else None,
+        credit_queue=credit_queue.queue,
+    )
+    query_handler = QueryHandler(
+        clock=context.clock, store=store, target_policy=targets, sender_check=sender_check
+    )
+    commands = Consumer(
+        INTAKE.name,
+        context.connect,
+        lambda: FairWorker(
+            isolating(
+                command_handler.handle,
+                partial(sender_check.answer, shared_exchange=amqp_names.COMMANDS),
+            ),
+            context.acknowledger,
+            limit=MAX_BATCH,
+            max_bytes=MAX_BATCH_BYTES,
+            windows=windows,
+        ),
+        prefetch=COMMAND_PREFETCH,
+        needs_idle_check=False,
+        optional=queues_of_tenants(context, tenant_intake_queue, prefetch=TENANT_PREFETCH),
+    )
+    delayed = Consumer(
+        DELAYED_MESSAGES.name,
+        context.connect,
+        lambda: FairWorker(
+            # The delivery tags of each session begin again.
+            partial(delayed_handler.handle, session=instant_text(context.clock.now())),
+            context.acknowledger,
+            limit=MAX_DELAYED_BATCH,
+            max_bytes=MAX_BATCH_BYTES,
+            windows=windows if has_tenant_queues else None,
+        ),
+        prefetch=DELAYED_PREFETCH,
+        needs_idle_check=False,
+    )
+    queries = Consumer(
+        QUERY.name,
+        context.connect,
+        lambda: FairConcurrentWorker(
+            answering(
+                query_handler.handle,
+                partial(sender_check.answer, shared_exchange=amqp_names.QUERIES),
+            ),
+            context.acknowledger,
+            limit=MAX_CONCURRENT_QUERIES,
+            limit_of=max_queries,
+            flow_of=query_flow,
+        ),
+        prefetch=SHARED_QUERY_PREFETCH,
+        optional=queues_of_tenants(context, tenant_query_queue, prefetch=MAX_CONCURRENT_QUERIES),
+    )
+    return ServiceParts(
+        consumers={INTAKE.name: commands, DELAYED_MESSAGES.name: delayed, QUERY.name: queries},
+        loops={
+            "usage": usage.run,
+            **(_credits(context, credit_queue, windows) if has_tenant_queues else {}),
+        },
+    )
+
+
+def _credits(
+    context: ServiceContext, queue: ExclusiveQueue, windows: TenantWindows
+) -> dict[str, Loop]:
+    """Return the loop that receives the credits for the queues of tenants."""
+
+    async def reset() -> None:
+        windows.reset()
+
+    async def grant(message: AbstractIncomingMessage) -> None:
+        windows.grant(read_credits(message.body))
+
+    async def receive() -> None:
+        await consume_exclusively(
+            context.connect, queue, grant, accepts=context.is_from_service, on_open=reset
+        )
+
+    return {"credits": receive}

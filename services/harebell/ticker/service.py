@@ -5,17 +5,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import structlog
-
-from harebell.bootstrap.process import run_until
-from harebell.bootstrap.service_context import open_service
+from harebell.bootstrap.parts import ServiceParts
+from harebell.bootstrap.service_context import ServiceContext, open_service
 from harebell.messaging.accepted_messages import CommandReplies, split_messages
 from harebell.messaging.consumer import Consumer, OrderedWorker
 from harebell.messaging.credits import granting_credits, tenant_of
 from harebell.messaging.fair_worker import ParallelWorker
 from harebell.messaging.isolation import isolating
 from harebell.messaging.topology.bus import BREAKERS, OUTCOMES, REPORTS, TICKER
-from harebell.runtime.retries import keep_running, retry_until_available
+from harebell.runtime.retries import retry_until_available
 from harebell.runtime.settings import TickerSettings
 from harebell.runtime.tzdata import tzdata_version
 from harebell.storage.tenant_usage import UsageWriter
@@ -41,159 +39,158 @@ COMMAND_PREFETCH: Final = 500  # unacknowledged messages of accepted commands
 GATHER_TIME: Final = 0.005  # seconds to wait for further outcomes of a transaction
 BREAKERS_PREFETCH: Final = 20  # commands and events, handled one at a time
 
-log = structlog.get_logger()
-
 
 async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
     """Run the ticker until `stop` is set."""
     async with open_service(settings, "ticker", stop) as context:
-        pool, publisher, clock = context.pool, context.publisher, context.clock
-        versions, wake, next_times = VersionCache(), asyncio.Event(), NextTimes()
         liveness = ExecutorLiveness(settings)
-        watcher = CompletionWatcher(pool=pool, publisher=publisher, clock=clock)
-
-        def observe_reconciled(records: Sequence[ScheduleRecord]) -> None:
-            watcher.observe(records)
-            next_times.observe(record.next_at for record in records)
-
-        reconciler = Reconciler(
-            pool=pool,
-            publisher=publisher,
-            clock=clock,
-            versions=versions,
-            horizon=settings.horizon,
-            wake=wake,
-            on_saved=observe_reconciled,
+        parts = ticker_parts(settings, context, liveness)
+        await retry_until_available(
+            stop, lambda: record_tzdata_version(context.pool, tzdata_version())
         )
-
-        def observe(records: Sequence[ScheduleRecord]) -> None:
-            reconciler.observe(records)
-            observe_reconciled(records)
-
-        stager = Stager(
-            pool=pool,
-            publisher=publisher,
-            clock=clock,
-            versions=versions,
-            horizon=settings.horizon,
-            batch=settings.staging_batch,
-            min_poll_interval=settings.min_poll_interval.total_seconds(),
-            wake=wake,
-            next_times=next_times,
-            on_saved=observe,
-        )
-        usage = UsageWriter(pool)
-        replies = CommandReplies(context.replies, settings.identity_mode)
-        applier = CommandApplier(
-            pool=pool,
-            publisher=publisher,
-            clock=clock,
-            versions=versions,
-            horizon=settings.horizon,
-            wake=wake,
-            on_saved=observe,
-            replies=replies,
-            schedule_counts=ScheduleCounts(context.policies),
-            usage=usage.counts,
-        )
-        rescuer = Rescuer(
-            pool=pool,
-            publisher=publisher,
-            clock=clock,
-            liveness=liveness,
-            request_reconciliation=reconciler.request,
-            retry_min_wait=context.policies.retry_min_wait,
-        )
-        report_handler = ReportHandler(
-            pool=pool,
-            publisher=publisher,
-            clock=clock,
-            replies=replies,
-            request_reconciliation=reconciler.request,
-            retry_min_wait=context.policies.retry_min_wait,
-        )
-        recorder = BreakerRecorder(
-            pool=pool,
-            publisher=publisher,
-            replies=replies,
-            clock=clock,
-        )
-        retention = Retention(pool=pool, settings=settings, policies=context.policies)
-        worker = partial(
-            OrderedWorker,
-            acknowledger=context.acknowledger,
-            limit=COMMAND_PREFETCH,
-            gather_time=GATHER_TIME,
-        )
-        isolated = partial(isolating, answer=replies.answer, split=split_messages)
-        commands = Consumer(
-            TICKER.name,
-            context.connect,
-            partial(
-                ParallelWorker,
-                # Intake sends batches under load, and a single `now` must not wait for others.
-                partial(worker, gather_time=0),
-                granting_credits(isolated(applier.handle), publisher),
-                tenant_of,
-            ),
-            prefetch=COMMAND_PREFETCH,
-            accepts=context.is_from_service,
-            needs_idle_check=False,
-        )
-        outcomes = Consumer(
-            OUTCOMES.name,
-            context.connect,
-            partial(worker, reconciler.handle_outcomes),
-            prefetch=COMMAND_PREFETCH,
-            accepts=context.is_from_service,
-        )
-        reports = Consumer(
-            REPORTS.name,
-            context.connect,
-            # A flood of reports of one tenant delays the leases of no other tenant.
-            partial(
-                ParallelWorker,
-                worker,
-                granting_credits(isolated(report_handler.handle), publisher),
-                tenant_of,
-            ),
-            prefetch=COMMAND_PREFETCH,
-            accepts=context.is_from_service,
-        )
-        breakers = Consumer(
-            BREAKERS.name,
-            context.connect,
-            partial(worker, isolating(recorder.handle, replies.answer), limit=1, gather_time=0),
-            prefetch=BREAKERS_PREFETCH,
-            accepts=context.is_from_service,
-            needs_idle_check=False,
-        )
-        await retry_until_available(stop, lambda: record_tzdata_version(pool, tzdata_version()))
-        context.health.check(TICKER.name, lambda: commands.is_consuming)
         try:
-            await run_until(
-                stop,
-                consuming=[
-                    commands.run(stop),
-                    outcomes.run(stop),
-                    reports.run(stop),
-                    breakers.run(stop),
-                ],
-                background=[
-                    context.run(),
-                    keep_running("stager", stager.run),
-                    keep_running("reconciler", reconciler.run),
-                    keep_running("completions", watcher.run),
-                    keep_running("lease_recovery", rescuer.run_lease_recovery),
-                    keep_running("ticket_recovery", rescuer.run_ticket_recovery),
-                    keep_running("backlog", BacklogMetrics(pool).run),
-                    keep_running("held_snapshots", HeldSnapshotMetrics(pool).run),
-                    keep_running("planned_runs", PlannedRunsMetrics(pool=pool, clock=clock).run),
-                    keep_running("breakers", recorder.run),
-                    keep_running("usage", usage.run),
-                    keep_running("maintenance", partial(run_maintenance, pool)),
-                    keep_running("retention", retention.run),
-                ],
-            )
+            await parts.run(context)
         finally:
             await liveness.close()
+
+
+def ticker_parts(
+    settings: TickerSettings, context: ServiceContext, liveness: ExecutorLiveness
+) -> ServiceParts:
+    """Build the consumers and the loops of a ticker."""
+    pool, publisher, clock = context.pool, context.publisher, context.clock
+    versions, wake, next_times = VersionCache(), asyncio.Event(), NextTimes()
+    watcher = CompletionWatcher(pool=pool, publisher=publisher, clock=clock)
+
+    def observe_reconciled(records: Sequence[ScheduleRecord]) -> None:
+        watcher.observe(records)
+        next_times.observe(record.next_at for record in records)
+
+    reconciler = Reconciler(
+        pool=pool,
+        publisher=publisher,
+        clock=clock,
+        versions=versions,
+        horizon=settings.horizon,
+        wake=wake,
+        on_saved=observe_reconciled,
+    )
+
+    def observe(records: Sequence[ScheduleRecord]) -> None:
+        reconciler.observe(records)
+        observe_reconciled(records)
+
+    stager = Stager(
+        pool=pool,
+        publisher=publisher,
+        clock=clock,
+        versions=versions,
+        horizon=settings.horizon,
+        batch=settings.staging_batch,
+        min_poll_interval=settings.min_poll_interval.total_seconds(),
+        wake=wake,
+        next_times=next_times,
+        on_saved=observe,
+    )
+    usage = UsageWriter(pool)
+    replies = CommandReplies(context.replies, settings.identity_mode)
+    applier = CommandApplier(
+        pool=pool,
+        publisher=publisher,
+        clock=clock,
+        versions=versions,
+        horizon=settings.horizon,
+        wake=wake,
+        on_saved=observe,
+        replies=replies,
+        schedule_counts=ScheduleCounts(context.policies),
+        usage=usage.counts,
+    )
+    rescuer = Rescuer(
+        pool=pool,
+        publisher=publisher,
+        clock=clock,
+        liveness=liveness,
+        request_reconciliation=reconciler.request,
+        retry_min_wait=context.policies.retry_min_wait,
+    )
+    report_handler = ReportHandler(
+        pool=pool,
+        publisher=publisher,
+        clock=clock,
+        replies=replies,
+        request_reconciliation=reconciler.request,
+        retry_min_wait=context.policies.retry_min_wait,
+    )
+    recorder = BreakerRecorder(pool=pool, publisher=publisher, replies=replies, clock=clock)
+    worker = partial(
+        OrderedWorker,
+        acknowledger=context.acknowledger,
+        limit=COMMAND_PREFETCH,
+        gather_time=GATHER_TIME,
+    )
+    isolated = partial(isolating, answer=replies.answer, split=split_messages)
+    commands = Consumer(
+        TICKER.name,
+        context.connect,
+        partial(
+            ParallelWorker,
+            # Intake sends batches under load, and a single `now` must not wait for others.
+            partial(worker, gather_time=0),
+            granting_credits(isolated(applier.handle), publisher),
+            tenant_of,
+        ),
+        prefetch=COMMAND_PREFETCH,
+        accepts=context.is_from_service,
+        needs_idle_check=False,
+    )
+    outcomes = Consumer(
+        OUTCOMES.name,
+        context.connect,
+        partial(worker, reconciler.handle_outcomes),
+        prefetch=COMMAND_PREFETCH,
+        accepts=context.is_from_service,
+    )
+    reports = Consumer(
+        REPORTS.name,
+        context.connect,
+        # A flood of reports of one tenant delays the leases of no other tenant.
+        partial(
+            ParallelWorker,
+            worker,
+            granting_credits(isolated(report_handler.handle), publisher),
+            tenant_of,
+        ),
+        prefetch=COMMAND_PREFETCH,
+        accepts=context.is_from_service,
+    )
+    breakers = Consumer(
+        BREAKERS.name,
+        context.connect,
+        partial(worker, isolating(recorder.handle, replies.answer), limit=1, gather_time=0),
+        prefetch=BREAKERS_PREFETCH,
+        accepts=context.is_from_service,
+        needs_idle_check=False,
+    )
+    return ServiceParts(
+        consumers={
+            TICKER.name: commands,
+            OUTCOMES.name: outcomes,
+            REPORTS.name: reports,
+            BREAKERS.name: breakers,
+        },
+        loops={
+            "stager": stager.run,
+            "reconciler": reconciler.run,
+            "completions": watcher.run,
+            "lease_recovery": rescuer.run_lease_recovery,
+            "ticket_recovery": rescuer.run_ticket_recovery,
+            "backlog": BacklogMetrics(pool).run,
+            "held_snapshots": HeldSnapshotMetrics(pool).run,
+            "planned_runs": PlannedRunsMetrics(pool=pool, clock=clock).run,
+            "breakers": recorder.run,
+            "usage": usage.run,
+            "maintenance": partial(run_maintenance, pool),
+            "retention": Retention(pool=pool, settings=settings, policies=context.policies).run,
+        },
+    )

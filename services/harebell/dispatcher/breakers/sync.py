@@ -68,7 +68,7 @@ class BreakerSync:
         self._context = context
         self._breakers = breakers
         self._instance = f"{context.settings.instance_id}-{secrets.token_hex(INSTANCE_BYTES)}"
-        self._has_snapshot = asyncio.Event()
+        self._may_release = asyncio.Event()  # set by a snapshot, or after a wait without one
         self._labels: set[str] = set()
         metrics.DEFERRED_TICKETS.labels(BREAKER_GATE).set_function(
             lambda: gates.deferred_count(BREAKER_GATE, self._clock.now())
@@ -79,20 +79,21 @@ class BreakerSync:
         return self._context.clock
 
     async def wait_for_snapshot(self, timeout: float) -> None:  # noqa: ASYNC109  # logged below
-        """Wait for the first snapshot, the stop, or `timeout` seconds.
+        """Wait for the first snapshot, the stop, or `timeout` seconds, and later not at all.
 
         A breaker that was open before a restart stays open. Without a ticker the tickets leave
         after the timeout.
         """
         stopped = asyncio.create_task(self._context.stop.wait())
-        received = asyncio.create_task(self._has_snapshot.wait())
+        received = asyncio.create_task(self._may_release.wait())
         await asyncio.wait(
             [stopped, received], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
         )
         stopped.cancel()
         received.cancel()
-        if not self._has_snapshot.is_set() and not self._context.stop.is_set():
+        if not self._may_release.is_set() and not self._context.stop.is_set():
             log.warning("breaker snapshot missing", waited=timeout)
+            self._may_release.set()
 
     async def run(self) -> None:
         """Consume, publish and prune until the task is cancelled."""
@@ -138,7 +139,7 @@ class BreakerSync:
         check_version(message.type)
         if message.exchange == amqp_names.CONTROL:
             self._breakers.apply_snapshot(decode_model(_SNAPSHOT, message.body))
-            self._has_snapshot.set()
+            self._may_release.set()
             return
         tenant, verb = split_key(message.routing_key or "")
         if verb in ATTEMPT_EVENTS:
