@@ -16,7 +16,7 @@ from harebell.contract.queries import ScheduleList
 from harebell.domain.run_states import OPEN, RESTAGEABLE, Reason, RunState, ScheduleState
 from harebell.domain.schedule_status import RunResult, visible_state
 from harebell.intake.queries.store import PREFER_INDEXES, IntakeStore, schedule_page
-from harebell.storage.engine import compile_statement, open_engine
+from harebell.storage.engine import compile_statement
 from harebell.ticker.store import schedules
 
 pytestmark = pytest.mark.postgres
@@ -66,9 +66,8 @@ async def test_find_ended_returns_the_results_of_the_runs_that_have_ended(
 async def test_queries_and_filters_agree_with_the_rule_of_the_visible_state(
     database_url: str, stored: ScheduleState
 ) -> None:
-    engine = open_engine(database_url, name="contract tests")
-    store = IntakeStore(engine)
     async with asyncpg.create_pool(database_url, min_size=1, max_size=2) as pool:
+        store = IntakeStore(pool)
         await insert_rows(pool, ROWS)
         await insert_schedules(pool, stored)
 
@@ -84,7 +83,6 @@ async def test_queries_and_filters_agree_with_the_rule_of_the_visible_state(
                 )
                 for state in ScheduleState
             }
-    await engine.dispose()
 
     expected = {
         row.key.schedule_id: visible_state(stored, has_open_run=row.state in OPEN) for row in ROWS
@@ -118,7 +116,7 @@ async def test_page_of_schedules_reads_each_run_by_its_key_in_its_partition(
         await insert_rows(pool, ROWS)
         await insert_schedules(pool, ScheduleState.COMPLETED)
         async with pool.acquire() as connection, connection.transaction():
-            await connection.execute(PREFER_INDEXES.text)
+            await connection.execute(PREFER_INDEXES)
             plan = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *parameters)
 
     nodes = list(walk(orjson.loads(plan)[0]["Plan"]))

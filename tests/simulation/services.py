@@ -170,7 +170,7 @@ async def run_parts(parts: ServiceParts, context: ServiceContext) -> None:
 async def intake(resources: Resources) -> None:
     context = await resources.open_service("intake", INTAKE_SETTINGS)
     # A reading of the CPU time would make the order of the tasks depend on the machine.
-    parts = intake_parts(INTAKE_SETTINGS, context, cast("Any", None), cpu=lambda: 0.0)
+    parts = intake_parts(INTAKE_SETTINGS, context, cpu=lambda: 0.0)
     await run_parts(parts, context)
 
 

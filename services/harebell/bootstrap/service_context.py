@@ -154,12 +154,17 @@ def _show_tzdata(health: Health, clock: Clock) -> None:
 
 @asynccontextmanager
 async def open_service(
-    settings: ServiceSettings, role: str, stop: asyncio.Event, *, topology: Topology = SYSTEM
+    settings: ServiceSettings,
+    role: str,
+    stop: asyncio.Event,
+    *,
+    topology: Topology = SYSTEM,
+    hot: bool = True,
 ) -> AsyncIterator[ServiceContext]:
     """Wait for RabbitMQ and PostgreSQL, then yield the context.
 
-    The health endpoints respond during the wait. Raise `InvalidInput` for an invalid file of
-    tenant policies.
+    The health endpoints respond during the wait. `hot` selects the settings of the sessions of
+    PostgreSQL. Raise `InvalidInput` for an invalid file of tenant policies.
     """
     policies = await open_policies(settings)
     health = Health()
@@ -173,7 +178,7 @@ async def open_service(
     )
     async with (
         serve_health(health, settings.http_host, settings.http_port),
-        _open_database(settings, stop, faults) as pool,
+        _open_database(settings, stop, faults, hot=hot) as pool,
     ):
         clock = Clock(lambda: database_time(pool))
         topology_keeper = TopologyKeeper(topology, declares=settings.topology_mode == "declare")
@@ -250,14 +255,20 @@ async def open_policies(settings: ServiceSettings) -> PolicyKeeper:
 
 @asynccontextmanager
 async def _open_database(
-    settings: ServiceSettings, stop: asyncio.Event, faults: LinkFaults
+    settings: ServiceSettings, stop: asyncio.Event, faults: LinkFaults, *, hot: bool
 ) -> AsyncIterator[asyncpg.Pool]:
     """Wait until the minimum number of connections is open."""
 
     async def enter(bounds: PoolBounds) -> asyncpg.Pool:
         url = settings.database_url.get_secret_value()
         return await opened.enter_async_context(
-            open_pool(url, name=settings.instance_id, bounds=bounds, on_connect=faults.set_database)
+            open_pool(
+                url,
+                name=settings.instance_id,
+                hot=hot,
+                bounds=bounds,
+                on_connect=faults.set_database,
+            )
         )
 
     async with AsyncExitStack() as opened:

@@ -36,7 +36,6 @@ from harebell.messaging.topology.bus import (
 )
 from harebell.runtime.clock import thread_cpu
 from harebell.runtime.settings import IntakeSettings
-from harebell.storage.engine import open_engine
 from harebell.storage.tenant_usage import UsageWriter
 
 MAX_BATCH: Final = 100  # messages that intake checks and then publishes together
@@ -69,24 +68,12 @@ def max_queries(flow: str) -> int:
 
 async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
     """Run intake until the stop."""
-    engine = open_engine(
-        settings.database_url.get_secret_value(),
-        name=settings.instance_id,
-        bounds=settings.pool_bounds,
-    )
-    async with open_service(settings, "intake", stop) as context:
-        try:
-            await intake_parts(settings, context, IntakeStore(engine)).run(context)
-        finally:
-            await engine.dispose()
+    async with open_service(settings, "intake", stop, hot=False) as context:
+        await intake_parts(settings, context).run(context)
 
 
 def intake_parts(
-    settings: IntakeSettings,
-    context: ServiceContext,
-    store: IntakeStore,
-    *,
-    cpu: Callable[[], float] = thread_cpu,
+    settings: IntakeSettings, context: ServiceContext, *, cpu: Callable[[], float] = thread_cpu
 ) -> ServiceParts:
     """Build the consumers and the loops of intake. `cpu` bounds the check of each message."""
     rejection_events = RejectionEvents(context.publisher)
@@ -98,9 +85,7 @@ def intake_parts(
     )
     targets = TargetPolicy(settings.egress, settings.known_tasks, context.policies)
     policy = IntakePolicy(targets, settings.default_when)
-    windows = TenantWindows(
-        shared_queue=INTAKE.name, sizes={DELAYED_MESSAGES.name: DELAYED_WINDOW}
-    )
+    windows = TenantWindows(shared_queue=INTAKE.name, sizes={DELAYED_MESSAGES.name: DELAYED_WINDOW})
     credit_queue = ExclusiveQueue(intake_control_queue(settings.instance_id), bindings=())
     usage = UsageWriter(context.pool)
     command_handler = CommandHandler(
@@ -125,7 +110,10 @@ def intake_parts(
         credit_queue=credit_queue.queue,
     )
     query_handler = QueryHandler(
-        clock=context.clock, store=store, target_policy=targets, sender_check=sender_check
+        clock=context.clock,
+        store=IntakeStore(context.pool),
+        target_policy=targets,
+        sender_check=sender_check,
     )
     commands = Consumer(
         INTAKE.name,

@@ -9,9 +9,6 @@ from typing import Any, Final
 import asyncpg
 from sqlalchemy import ClauseElement, Select
 from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from harebell.client.cancellation import raise_if_cancelled
@@ -34,7 +31,6 @@ CONNECT_TIMEOUT: Final = 5.0  # seconds
 COMMAND_TIMEOUT: Final = 12.0  # seconds
 MAX_QUERIES_PER_CONNECTION: Final = 50_000  # before the pool replaces a connection
 MAX_IDLE_TIME: Final = 300.0  # seconds until the pool closes a connection over its minimum
-ENGINE_URL: Final = "postgresql+asyncpg://"  # selects the driver; `connect` has the address
 
 # The partition of a new day has no statistics, so the planner would choose a bad join. A custom
 # plan over months of partitions costs more than its statement.
@@ -58,11 +54,6 @@ POOLED_SETTINGS: Final = ("application_name", "timezone")
 _NOT_OF_ROLES: Final = ("tcp_user_timeout", "timezone")
 AUDITOR: Final = "harebell_auditor"  # reads for longer, and connects without a pooler
 INTAKE: Final = "harebell_intake"
-# Another client may use the session of the server next, so no statement keeps a name.
-_UNNAMED_STATEMENTS: Final[Mapping[str, Any]] = {
-    "prepared_statement_cache_size": 0,
-    "prepared_statement_name_func": str,  # returns an empty text
-}
 
 _ASYNCPG_DIALECT: Final = asyncpg_dialect.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy has no type for it
 
@@ -85,7 +76,6 @@ _TRANSIENT_ERRORS: Final = (
     asyncpg.InvalidCachedStatementError,  # a migration has changed a table of the statement
     OSError,
     TimeoutError,
-    PoolTimeoutError,
 )
 # After one of these errors, the next server of a URL may accept the connection.
 _NEXT_SERVER_ERRORS: Final = (
@@ -112,12 +102,6 @@ def translate_db_errors() -> Iterator[None]:
         raise DatabaseUnavailable(str(error) or type(error).__name__) from error
     except asyncpg.UniqueViolationError as error:
         raise WriteConflict(str(error)) from error
-    except DBAPIError as error:  # SQLAlchemy wraps the error of asyncpg
-        cause = error.orig and error.orig.__cause__
-        if not isinstance(cause, _TRANSIENT_ERRORS):
-            raise
-        raise_if_cancelled(error)
-        raise DatabaseUnavailable(str(cause) or type(cause).__name__) from error
 
 
 async def connect(
@@ -126,7 +110,7 @@ async def connect(
     timeout: float = CONNECT_TIMEOUT,  # noqa: ASYNC109  # passed to asyncpg
     **settings: Any,  # noqa: ANN401  # of asyncpg
 ) -> asyncpg.Connection:
-    """Open a connection, as each pool, each engine and the migration do.
+    """Open a connection, as each pool and the migration do.
 
     Each call reads the files of the certificates again, so their rotation needs no restart.
     Each server of the URL has `timeout` seconds, so that a silent one does not hide the others.
@@ -281,33 +265,6 @@ async def _measure_statements(connection: asyncpg.Connection) -> None:
     connection.add_query_logger(lambda query: metrics.DATABASE_STATEMENT.observe(query.elapsed))
 
 
-def open_engine(url: str, *, name: str, bounds: PoolBounds | None = None) -> AsyncEngine:
-    """Return an engine for cold reads with SQLAlchemy Core (decision 1)."""
-    bounds = bounds or PoolBounds()
-    open_one = partial(
-        connect,
-        url,
-        command_timeout=COMMAND_TIMEOUT,
-        server_settings={**TIMEOUT_SETTINGS, "application_name": name},
-    )
-    is_pooled = read_database_url(url).pooler is Pooler.TRANSACTION
-    statements = _UNNAMED_STATEMENTS if is_pooled else {}
-
-    def create() -> Any:  # noqa: ANN401  # the type of SQLAlchemy
-        driver: Any = engine.sync_engine.dialect.dbapi
-        return driver.connect(async_creator_fn=open_one, **statements)
-
-    engine = create_async_engine(
-        ENGINE_URL,
-        creator=create,
-        pool_size=bounds.max_size,
-        max_overflow=0,
-        pool_timeout=bounds.acquire_timeout,
-        pool_pre_ping=True,
-    )
-    return engine
-
-
 def role_defaults(database: str) -> list[str]:
     """Return the statements that give the roles the settings which a pooler does not forward.
 
@@ -335,18 +292,16 @@ def compile_statement(statement: ClauseElement) -> tuple[str, list[Any]]:
 
 
 async def fetch_rows(
-    connection: asyncpg.Connection | AsyncConnection, statement: Select[Any]
+    connection: asyncpg.Connection, statement: ClauseElement
 ) -> list[Mapping[str, Any]]:
-    """Return the rows of a Core statement from a connection of either driver."""
-    if isinstance(connection, AsyncConnection):
-        return list((await connection.execute(statement)).mappings())
+    """Return the rows of a Core statement."""
     text, parameters = compile_statement(statement)
     rows: list[Mapping[str, Any]] = await connection.fetch(text, *parameters)
     return rows
 
 
 async def fetch_page(
-    connection: asyncpg.Connection | AsyncConnection, statement: Select[Any], limit: int
+    connection: asyncpg.Connection, statement: Select[Any], limit: int
 ) -> tuple[list[Mapping[str, Any]], bool]:
     """Return at most `limit` rows, and whether the statement has more rows."""
     rows = await fetch_rows(connection, statement.limit(limit + 1))

@@ -2,7 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.domain.run_states import RETENTION
-from harebell.storage.engine import (
-    ENGINE_URL,
-    connect,
-    refuse_pooler,
-    translate_db_errors,
-)
+from harebell.storage.engine import connect, refuse_pooler, translate_db_errors
 from harebell.storage.role_passwords import SALT_BYTES, scram_verifier
 
 DAYS_BACK: Final = RETENTION.days
@@ -36,6 +32,7 @@ LOCK_TIMEOUT: Final = "500ms"
 MAX_TRIES: Final = 120  # of a migration that does not get its lock in time
 CONNECT_TIMEOUT: Final = 60.0  # seconds; no other part of the start repeats the connection
 RETRY_PAUSE: Final = 1.0  # seconds
+ENGINE_URL: Final = "postgresql+asyncpg://"  # selects the driver; `connect` has the address
 WAIT_PAUSE: Final = 2.0  # seconds between two tries to reach the database
 
 log = structlog.get_logger()
@@ -76,6 +73,18 @@ async def migrate(
         await engine.dispose()
 
 
+@contextmanager
+def errors_of_asyncpg() -> Iterator[None]:
+    """Raise the errors of asyncpg that SQLAlchemy wraps."""
+    try:
+        yield
+    except DBAPIError as error:
+        cause = error.orig and error.orig.__cause__
+        if cause is None:
+            raise
+        raise cause from error
+
+
 def known_revisions() -> tuple[str, ...]:
     """Return the migrations of this version, the first one first. Import their files."""
     newest_first = ScriptDirectory(str(_DIRECTORY)).walk_revisions()
@@ -92,7 +101,7 @@ async def migrate_when_available(
     deadline = asyncio.get_running_loop().time() + wait.total_seconds()
     while True:
         try:
-            with translate_db_errors():
+            with translate_db_errors(), errors_of_asyncpg():
                 return await migrate(database_url, role_passwords=role_passwords)
         except DatabaseUnavailable as error:
             if asyncio.get_running_loop().time() >= deadline:

@@ -1,6 +1,6 @@
 """The tables of the migrations as SQLAlchemy Core values, for cold reads."""
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -476,4 +476,12 @@ tenant_usage = Table(  # what tenants did and what was refused, by minute, for t
     Column("rule", Text, primary_key=True),  # a quota, or a field of the tenant policy
     Column("code", Text, primary_key=True),  # of the refusal, or empty if nothing was refused
     Column("number", BigInteger, nullable=False),
+)
+
+# asyncpg returns the text of such a column.
+JSON_COLUMNS: Final = frozenset(
+    column.name
+    for table in metadata.tables.values()
+    for column in table.columns
+    if isinstance(column.type, JSON)
 )

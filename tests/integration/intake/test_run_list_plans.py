@@ -1,5 +1,6 @@
 """Plans of the list of runs with 100,000 runs in 29 days: it follows the index by time."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,14 +8,14 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from sqlalchemy import event, text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import ClauseElement
 
 from harebell.contract.queries import RunList
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.run_states import RETENTION
 from harebell.intake.queries.store import IntakeStore
-from harebell.storage.engine import open_engine
+from harebell.intake.queries.views import Row
+from harebell.storage.engine import compile_statement, open_pool
 
 pytestmark = pytest.mark.postgres
 
@@ -50,17 +51,16 @@ FROM generate_series(1, $2) AS k
 
 
 @pytest.fixture(params=[False, True], ids=["never analyzed", "analyzed"])
-async def engine(database_url: str, request: pytest.FixtureRequest) -> AsyncIterator[AsyncEngine]:
-    """Yield an engine of the database with the runs."""
+async def pool(database_url: str, request: pytest.FixtureRequest) -> AsyncIterator[asyncpg.Pool]:
+    """Yield a pool of the database with the runs."""
     connection = await asyncpg.connect(database_url)
     await connection.execute(_SCHEDULES, SCHEDULES)
     await connection.execute(_RUNS, SCHEDULES, RUNS, NOW, PERIOD)
     if request.param:
         await connection.execute("ANALYZE")
     await connection.close()
-    opened = open_engine(database_url, name="test")
-    yield opened
-    await opened.dispose()
+    async with open_pool(database_url, name="test", hot=False) as opened:
+        yield opened
 
 
 def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -69,25 +69,25 @@ def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from walk(child)
 
 
-async def plan_of(engine: AsyncEngine, **fields: Any) -> dict[str, Any]:
+class ExplainedStore(IntakeStore):
+    """The statements of intake with their plans instead of their rows."""
+
+    plan: dict[str, Any]
+
+    async def read(self, statement: ClauseElement, *settings: str) -> list[Row]:
+        """Keep the executed plan of the statement."""
+        sql, parameters = compile_statement(statement)
+        async with self.connect(*settings) as connection:
+            explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}"
+            self.plan = json.loads(await connection.fetchval(explained, *parameters))[0]["Plan"]
+        return []
+
+
+async def plan_of(pool: asyncpg.Pool, **fields: Any) -> dict[str, Any]:
     """Return the executed plan of a list without `since`, as intake sends the statement."""
-
-    def explain(*call: Any) -> tuple[str, Any]:
-        statement, parameters = call[2], call[3]
-        if "FROM runs" in statement:
-            statement = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}"
-        return statement, parameters
-
-    event.listen(engine.sync_engine, "before_cursor_execute", explain, retval=True)
-    try:
-        query = RunList(limit=PAGE, until=NOW, **fields)
-        rows, _ = await IntakeStore(engine).list_runs(
-            "acme", query, since=NOW - RETENTION, id_=None
-        )
-    finally:
-        event.remove(engine.sync_engine, "before_cursor_execute", explain)
-    plan: dict[str, Any] = next(iter(rows[0].values()))[0]["Plan"]
-    return plan
+    store, query = ExplainedStore(pool), RunList(limit=PAGE, until=NOW, **fields)
+    await store.list_runs("acme", query, since=NOW - RETENTION, id_=None)
+    return store.plan
 
 
 def blocks(plan: dict[str, Any]) -> int:
@@ -96,13 +96,12 @@ def blocks(plan: dict[str, Any]) -> int:
 
 @pytest.mark.requirement("S32")
 async def test_list_follows_the_index_and_a_late_page_costs_as_much_as_the_first(
-    engine: AsyncEngine,
+    pool: asyncpg.Pool,
 ) -> None:
-    plans = {name: await plan_of(engine, **fields) for name, fields in FILTERS.items()}
+    plans = {name: await plan_of(pool, **fields) for name, fields in FILTERS.items()}
     cursor = PageCursor(NOW - PERIOD / 2, UUID(int=7))
-    late = await plan_of(engine, after=str(cursor))
-    async with engine.connect() as connection:  # the settings of the list end with it
-        assert (await connection.execute(text("SHOW enable_sort"))).scalar() == "on"
+    late = await plan_of(pool, after=str(cursor))
+    assert await pool.fetchval("SHOW enable_sort") == "on"  # the settings end with the list
 
     kinds = {name: {each["Node Type"] for each in walk(plan)} for name, plan in plans.items()}
     assert {name for name, found in kinds.items() if found & {"Sort", "Hash Join"}} == set()

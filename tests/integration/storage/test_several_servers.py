@@ -12,7 +12,7 @@ from tests.rig.servers import Servers
 
 from harebell.audit.store import connect_read_only
 from harebell.contract.errors import DatabaseUnavailable
-from harebell.storage.engine import connect, open_engine, open_pool, translate_db_errors
+from harebell.storage.engine import connect, open_pool, translate_db_errors
 
 pytestmark = pytest.mark.postgres
 
@@ -71,10 +71,6 @@ async def test_each_kind_of_connection_passes_over_a_closed_server(servers: Serv
         assert await pool.fetchval("SELECT 1") == 1
     async with connect_read_only(url) as connection:
         assert await connection.fetchval("SELECT 1") == 1
-    engine = open_engine(url, name="several servers")
-    async with engine.connect() as cold:
-        assert (await cold.exec_driver_sql("SELECT 1")).scalar() == 1
-    await engine.dispose()
 
 
 async def test_primary_is_no_standby(servers: Servers) -> None:

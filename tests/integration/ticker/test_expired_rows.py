@@ -19,7 +19,7 @@ from harebell.domain.tenant_policy import TenantPolicies
 from harebell.intake.queries.store import IntakeStore
 from harebell.intake.queries.views import schedule_detail
 from harebell.runtime.settings import PoolBounds, TickerSettings
-from harebell.storage.engine import open_engine, open_pool
+from harebell.storage.engine import open_pool
 from harebell.ticker.model.retention import Ages
 from harebell.ticker.retention import Retention
 from harebell.ticker.store.expired_rows import (
@@ -267,11 +267,11 @@ async def test_schedule_keeps_its_counts_and_its_last_run_after_the_removal(
         results = {key.scheduled_for: run.result for key, run in unit.ended_runs.items()}
         expected = unit.schedules[IDS[0]].with_results(results)
     assert results[times[1]] == RunResult(RunState.DEAD, 3)
-    engine = open_engine(as_role(database_url, "intake"), name="test")
-    store = IntakeStore(engine)
-    before = await store.get_schedule(TENANT, IDS[0])
-
-    await run_pass(pool, ended_schedule_retention="400d")
+    async with open_pool(as_role(database_url, "intake"), name="test", hot=False) as reading:
+        store = IntakeStore(reading)
+        before = await store.get_schedule(TENANT, IDS[0])
+        await run_pass(pool, ended_schedule_retention="400d")
+        after = await store.get_schedule(TENANT, IDS[0])
 
     state = await owner.fetchrow("SELECT * FROM schedule_state WHERE schedule_id = $1", IDS[0])
     assert state["open_runs"] == []
@@ -281,8 +281,6 @@ async def test_schedule_keeps_its_counts_and_its_last_run_after_the_removal(
         expected.last_run,
     )
     assert await runs_by_day(owner) == {}
-    after = await store.get_schedule(TENANT, IDS[0])
-    await engine.dispose()
     assert before is not None
     assert after is not None
     views = [schedule_detail(row, [], now=NOW) for row in (before, after)]

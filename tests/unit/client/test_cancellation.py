@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 import asyncpg
 import pytest
 from aiormq.exceptions import ChannelInvalidStateError
-from sqlalchemy.exc import DBAPIError
 
 from harebell.client.connection import translate_amqp_errors
 from harebell.contract.errors import BrokerUnavailable, DatabaseUnavailable, Transient
@@ -16,13 +15,6 @@ from harebell.storage.engine import translate_db_errors
 
 FOREVER = 3600.0  # seconds
 WITHIN = 10.0  # seconds
-
-
-def wrapped(error: Exception) -> Exception:
-    """Return the error as SQLAlchemy raises it."""
-    wrapper = Exception("the wrapper of the dialect")
-    wrapper.__cause__ = error
-    return DBAPIError("SELECT 1", (), wrapper)
 
 
 def amqp() -> AbstractContextManager[None]:
@@ -34,7 +26,6 @@ HIDING: list[tuple[Callable[[], AbstractContextManager[None]], Exception, type[T
     (amqp, ChannelInvalidStateError("closed"), BrokerUnavailable),
     (amqp, RuntimeError("closed"), BrokerUnavailable),
     (translate_db_errors, CLOSED, DatabaseUnavailable),
-    (translate_db_errors, wrapped(CLOSED), DatabaseUnavailable),
 ]
 
 

@@ -6,6 +6,7 @@ from sqlalchemy.exc import DBAPIError
 
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.storage.engine import translate_db_errors
+from harebell.storage.migrate import errors_of_asyncpg
 
 TRANSIENT = [
     asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
@@ -51,7 +52,7 @@ def test_transient_error_in_the_wrapper_of_sqlalchemy_becomes_database_unavailab
     wrapper = Exception("the wrapper of the dialect")
     wrapper.__cause__ = error
 
-    with pytest.raises(DatabaseUnavailable), translate_db_errors():
+    with pytest.raises(DatabaseUnavailable), translate_db_errors(), errors_of_asyncpg():
         raise DBAPIError("SELECT 1", (), wrapper)
 
 

@@ -37,7 +37,8 @@ async def calendar_view(store: IntakeStore, tenant: str, query: CalendarGet) -> 
     if query.version is None:
         rows = await _latest(store, tenant, [query.name])
     else:
-        rows = await store.read(_VERSION, tenant=tenant, name=query.name, version=query.version)
+        key = {"tenant": tenant, "name": query.name, "version": query.version}
+        rows = await store.read(_VERSION.bindparams(**key))
     if not rows:
         version = "" if query.version is None else f" in version {query.version}"
         reason = f"The calendar must exist in this tenant, but {query.name} does not{version}."
@@ -72,7 +73,7 @@ async def with_latest_calendars(store: IntakeStore, tenant: str, definition: D) 
 
 
 async def _latest(store: IntakeStore, tenant: str, names: list[str] | None) -> list[Row]:
-    return await store.read(_LATEST, tenant=tenant, names=names, number=MAX_CALENDARS)
+    return await store.read(_LATEST.bindparams(tenant=tenant, names=names, number=MAX_CALENDARS))
 
 
 def _view(row: Row) -> CalendarView:

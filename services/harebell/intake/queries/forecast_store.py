@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+import asyncpg
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Text, Uuid
 
 from harebell.contract.queries import ForecastGrouping
@@ -22,10 +22,11 @@ from harebell.intake.queries.forecast import (
     ForecastHours,
     HourRecord,
 )
-from harebell.intake.queries.store import IntakeStore
+from harebell.intake.queries.store import IntakeStore, fetch
 from harebell.intake.queries.views import Row
 from harebell.runtime.clock import monotonic
 from harebell.runtime.computations import Computations, Spend
+from harebell.storage.engine import compile_statement
 
 MAX_RECORDED: Final = 500_000  # runs, the latest of the range
 MAX_SCHEDULES: Final = 100_000  # with a time to plan in the range, the earliest first
@@ -36,7 +37,7 @@ MAX_JITTER: Final = timedelta(days=1)  # of a run in the record; a longer one is
 # A pause moves the next time of a schedule back by a horizon.
 NEXT_TIME_MARGIN: Final = timedelta(minutes=5)
 
-_ISOLATION: Final = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+_ISOLATION: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 _GROUP_COLUMNS: Final = {
     ForecastGrouping.POOL: "counted.pool",
     ForecastGrouping.TENANT: "counted.tenant",
@@ -120,8 +121,7 @@ class ForecastStore:
         Raise `DatabaseUnavailable`, or `Rejected` if a statement takes too long.
         """
         counts = ForecastCounts(hours=hours)
-        async with self._store.connect() as connection:
-            await connection.execute(_ISOLATION)
+        async with self._store.connect(_ISOLATION) as connection:
             await self._count_record(connection, counts, by, tenant=tenant, now=now)
             if hours.end > now:
                 await self._count_planned(connection, counts, by, tenant=tenant, now=now)
@@ -129,7 +129,7 @@ class ForecastStore:
 
     async def _count_record(
         self,
-        connection: AsyncConnection,
+        connection: asyncpg.Connection,
         counts: ForecastCounts,
         by: ForecastGrouping,
         *,
@@ -149,7 +149,7 @@ class ForecastStore:
             "max_runs": MAX_RECORDED,
         }
         total, earliest = 0, hours.end
-        for row in (await connection.execute(statement, values)).mappings():
+        for row in await fetch(connection, statement.bindparams(**values)):
             counts.add_record(
                 HourRecord(
                     hour=row["hour"],
@@ -166,7 +166,7 @@ class ForecastStore:
 
     async def _count_planned(
         self,
-        connection: AsyncConnection,
+        connection: asyncpg.Connection,
         counts: ForecastCounts,
         by: ForecastGrouping,
         *,
@@ -181,9 +181,9 @@ class ForecastStore:
             "max_schedules": MAX_SCHEDULES,
             "omitted": list(OMITTED_FIELDS),
         }
-        result = await connection.stream(_PLANNED, values)
-        async for part in result.mappings().partitions(BATCH):
-            rows: list[Any] = list(part)  # the mappings of SQLAlchemy have keys of several types
+        sql, parameters = compile_statement(_PLANNED.bindparams(**values))
+        await connection.execute(f"DECLARE planned NO SCROLL CURSOR FOR {sql}", *parameters)
+        while rows := await connection.fetch(f"FETCH {BATCH} FROM planned"):
             pending = await _pending(connection, rows)
             schedules = [
                 (
@@ -209,7 +209,6 @@ class ForecastStore:
                     f"The forecast counts only the {total} schedules with the earliest next times."
                 )
                 break
-        await result.close()
 
 
 def _count_batch(
@@ -232,13 +231,13 @@ def _count_batch(
     return len(schedules)
 
 
-async def _pending(connection: AsyncConnection, rows: Iterable[Row]) -> dict[UUID, list[Row]]:
+async def _pending(connection: asyncpg.Connection, rows: Iterable[Row]) -> dict[UUID, list[Row]]:
     """Return the pending versions by schedule, in the order of their effective times."""
     ids = [row["schedule_id"] for row in rows if row["pending_version"] is not None]
     found: dict[UUID, list[Any]] = {}
     if ids:
         values = {"ids": ids, "omitted": list(OMITTED_FIELDS)}
-        for row in (await connection.execute(_PENDING, values)).mappings():
+        for row in await fetch(connection, _PENDING.bindparams(**values)):
             found.setdefault(row["schedule_id"], []).append(row)
     return found
 

@@ -42,16 +42,14 @@ async def find_label_holders(store: IntakeStore, row: Row) -> OccupiedLabel | No
     The caller has checked the tenant of `row`. The result contains at most one run more than an
     explanation names, so that the explanation states that further runs have slots.
     """
-    parameters = {
-        "tenant": row["tenant"],
-        "schedule_id": row["schedule_id"],
-        "version": row["version"],
-        "max_due_runs": MAX_DUE_RUNS,
-        "max_holders": MAX_NAMED_HOLDERS + 1,
-    }
-    async with store.connect() as connection:
-        await connection.execute(PREFER_INDEXES)
-        found = list((await connection.execute(_HOLDERS, parameters)).mappings())
+    statement = _HOLDERS.bindparams(
+        tenant=row["tenant"],
+        schedule_id=row["schedule_id"],
+        version=row["version"],
+        max_due_runs=MAX_DUE_RUNS,
+        max_holders=MAX_NAMED_HOLDERS + 1,
+    )
+    found = await store.read(statement, PREFER_INDEXES)
     if not found:
         return None
     holders = [

@@ -7,13 +7,14 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
+import orjson
 from sqlalchemy import (
     ARRAY,
     Boolean,
+    ClauseElement,
     ColumnElement,
     DateTime,
     Select,
-    TextClause,
     and_,
     case,
     func,
@@ -28,20 +29,19 @@ from sqlalchemy import (
     union,
     union_all,
 )
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from harebell.contract.amqp_names import OPERATIONS_TENANT
 from harebell.contract.breakers import MAX_SNAPSHOT_BREAKERS, BreakerState
 from harebell.contract.errors import Rejected
 from harebell.contract.ids import RunKey
-from harebell.contract.queries import ListQuery, RunList, ScheduleList
+from harebell.contract.queries import RunList, ScheduleList
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.run_states import RETENTION, ScheduleState
 from harebell.intake.queries.views import Row
 from harebell.intake.queries.why import RemovedHistory
-from harebell.storage.engine import fetch_page, fetch_rows, translate_db_errors
+from harebell.storage.engine import fetch_rows, translate_db_errors
 from harebell.storage.tables import (
+    JSON_COLUMNS,
     attempts,
     breakers,
     history_marks,
@@ -61,19 +61,19 @@ MARK_OF_OTHERS: Final = ""  # the row of the tenants without an own row in `hist
 
 RowPage: TypeAlias = tuple[list[Row], bool]  # the rows, and whether more rows follow
 
-_SET_TIMEOUT: Final = text(
+_SET_TIMEOUT: Final = (
     f"SET LOCAL statement_timeout = {MAX_STATEMENT_TIME // timedelta(milliseconds=1)}"
 )
 # The planner underestimates a partition without statistics and would scan every partition.
 # A plan that still contains a disabled node has a very high cost, for which PostgreSQL would
 # compile the statement for seconds.
-PREFER_INDEXES: Final = text(
+PREFER_INDEXES: Final = (
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),"
     " set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
 )
 # The list of runs follows the index by time until its page is full. Without statistics, as on a new
 # day, the planner would read and sort all runs of the period instead.
-_READ_IN_ORDER = text(
+_READ_IN_ORDER: Final = (
     "SELECT set_config('enable_sort', 'off', true), set_config('enable_hashjoin', 'off', true), "
     "set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
 )
@@ -193,27 +193,22 @@ class IntakeStore:
     Each method raises `DatabaseUnavailable`, or `Rejected` after `MAX_STATEMENT_TIME`.
     """
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
 
     @asynccontextmanager
-    async def connect(
-        self, *, in_order: bool = False
-    ) -> AsyncIterator[AsyncConnection | asyncpg.Connection]:
-        """Open a transaction whose statements have a time limit and, on request, never sort."""
+    async def connect(self, *settings: str) -> AsyncIterator[asyncpg.Connection]:
+        """Open a transaction whose statements have a time limit, after the given settings."""
         with translate_db_errors():
             try:
-                async with self._engine.begin() as connection:
-                    await connection.execute(_SET_TIMEOUT)
-                    if in_order:
-                        await connection.execute(_READ_IN_ORDER)
+                async with self._pool.acquire() as connection, connection.transaction():
+                    for setting in (_SET_TIMEOUT, *settings):
+                        await connection.execute(setting)
                     yield connection
-            except DBAPIError as error:
-                if isinstance(error.orig and error.orig.__cause__, asyncpg.QueryCanceledError):
-                    seconds = MAX_STATEMENT_TIME.total_seconds()
-                    reason = f"The query must take at most {seconds:g} s. Use narrower filters."
-                    raise Rejected(reason, code="too_slow") from error
-                raise
+            except asyncpg.QueryCanceledError as error:
+                seconds = MAX_STATEMENT_TIME.total_seconds()
+                reason = f"The query must take at most {seconds:g} s. Use narrower filters."
+                raise Rejected(reason, code="too_slow") from error
 
     async def get_schedule(self, tenant: str, id_: UUID) -> Row | None:
         """Return a schedule, also a deleted one, with its state and its version's definition."""
@@ -246,7 +241,7 @@ class IntakeStore:
         pending = select(number).where(of_schedule, _is_pending)
         numbers = union(latest.subquery().select(), pending, select(literal(in_force)))
         statement = select(*columns).where(of_schedule, number.in_(numbers)).order_by(number.desc())
-        return await self._rows(statement)
+        return await self.read(statement)
 
     async def list_pending(self, id_: UUID) -> list[Row]:
         """Return the pending versions of a schedule in the order of their effective times."""
@@ -255,7 +250,7 @@ class IntakeStore:
             .where(schedule_versions.c.schedule_id == id_, _is_pending)
             .order_by(schedule_versions.c.effective_at)
         )
-        return await self._rows(statement)
+        return await self.read(statement)
 
     async def list_planned_versions(self, ids: Collection[UUID]) -> dict[UUID, list[Row]]:
         """Return the versions in force and the pending versions, by schedule.
@@ -274,7 +269,7 @@ class IntakeStore:
             .where(schedule_versions.c.schedule_id.in_(ids))
         )
         versions: dict[UUID, list[Row]] = {id_: [] for id_ in ids}
-        for row in await self._rows(statement):
+        for row in await self.read(statement):
             versions[row["schedule_id"]].append(row)
         return versions
 
@@ -295,7 +290,7 @@ class IntakeStore:
             listed.c.tenant.nulls_first(),
             listed.c.downstream,
         )
-        return await self._rows(select(listed).order_by(*order).limit(MAX_SNAPSHOT_BREAKERS))
+        return await self.read(select(listed).order_by(*order).limit(MAX_SNAPSHOT_BREAKERS))
 
     async def find_run(self, tenant: str, id_: UUID, at: datetime) -> Row | None:
         """Return the run of a scheduled time, or the row of a range that contains the time."""
@@ -348,7 +343,7 @@ class IntakeStore:
             .order_by(attempts.c.replay_number.desc(), attempts.c.number.desc())
             .limit(MAX_ATTEMPTS)
         )
-        return (await self._rows(statement))[::-1]
+        return (await self.read(statement))[::-1]
 
     async def list_runs(
         self, tenant: str, query: RunList, *, since: datetime, id_: UUID | None
@@ -370,39 +365,32 @@ class IntakeStore:
         if query.reason is not None:
             conditions.append(runs.c.reason == query.reason)
         columns = (runs.c.scheduled_for, runs.c.schedule_id)
-        return await self._page(_RUNS.where(*conditions), columns, query, in_order=True)
+        ordered = _ordered(_RUNS.where(*conditions), columns, query.after)
+        rows = await self.read(ordered.limit(query.limit + 1), _READ_IN_ORDER)
+        return rows[: query.limit], len(rows) > query.limit
 
-    async def read(self, statement: TextClause, **parameters: object) -> list[Row]:
-        """Return the rows of a statement in SQL, which names the tenants that it reads."""
-        async with self.connect() as connection:
-            assert isinstance(connection, AsyncConnection)  # noqa: S101  # for the type checker
-            result = await connection.execute(statement, parameters)
-            return [dict(row) for row in result.mappings()]
+    async def read(self, statement: ClauseElement, *settings: str) -> list[Row]:
+        """Return the rows of a statement, which names the tenants that it reads."""
+        async with self.connect(*settings) as connection:
+            return await fetch(connection, statement)
 
     async def _schedule_rows(self, statement: Select[Any]) -> list[Row]:
-        async with self.connect() as connection:
-            await connection.execute(PREFER_INDEXES)
-            return await fetch_rows(connection, statement)
-
-    async def _page(
-        self,
-        statement: Select[Any],
-        columns: tuple[ColumnElement[Any], ColumnElement[Any]],
-        query: ListQuery,
-        *,
-        in_order: bool = False,
-    ) -> RowPage:
-        """Return one page, the newest rows first."""
-        async with self.connect(in_order=in_order) as connection:
-            ordered = _ordered(statement, columns, query.after)
-            return await fetch_page(connection, ordered, query.limit)
-
-    async def _rows(self, statement: Select[Any]) -> list[Row]:
-        async with self.connect() as connection:
-            return await fetch_rows(connection, statement)
+        return await self.read(statement, PREFER_INDEXES)
 
     async def _first_row(self, statement: Select[Any]) -> Row | None:
-        return next(iter(await self._rows(statement)), None)
+        return next(iter(await self.read(statement)), None)
+
+
+async def fetch(connection: asyncpg.Connection, statement: ClauseElement) -> list[Row]:
+    """Return the rows of a statement, with the values of its JSON columns."""
+    return [_decoded(row) for row in await fetch_rows(connection, statement)]
+
+
+def _decoded(row: Row) -> Row:
+    return {
+        name: orjson.loads(value) if name in JSON_COLUMNS and value is not None else value
+        for name, value in row.items()
+    }
 
 
 def schedule_page(tenant: str, query: ScheduleList) -> Select[Any]:

@@ -140,7 +140,7 @@ def tenant_usage(
 async def _tenants(store: IntakeStore, query: TenantUsage, known: Iterable[str]) -> list[str]:
     """Return one page of tenants and one further tenant, of the document or with rows."""
     after, number = query.after or "", query.limit + 1
-    rows = await store.read(_TENANTS, after=after, number=number)
+    rows = await store.read(_TENANTS.bindparams(after=after, number=number))
     found = {row["tenant"] for row in rows} | {name for name in known if name > after}
     return sorted(found)[:number]
 
@@ -150,7 +150,7 @@ async def _rows(
 ) -> list[Row]:
     if "max_counted" in statement.text:
         parameters["max_counted"] = MAX_COUNTED
-    return await store.read(statement, tenants=list(tenants), **parameters)
+    return await store.read(statement.bindparams(tenants=list(tenants), **parameters))
 
 
 def _numbers(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
