@@ -12,6 +12,7 @@ from tests.contract.ledger_rows import (
     PLACEMENT,
     VERSION,
     Row,
+    completion_of,
     insert_rows_as,
     row_of,
 )
@@ -21,7 +22,8 @@ from harebell.dlq_inspector.model.dead_letter import DeadLetter, DeadLetterKind
 from harebell.dlq_inspector.model.results import DeadLetterState, LockedDeadLetter
 from harebell.dlq_inspector.store import dead_letters
 from harebell.domain.run_states import RunState
-from harebell.storage.runs import claims
+from harebell.storage.runs import claims, completion
+from harebell.storage.runs.replays import RequestedReplay, stage_replays
 
 TENANT = PLACEMENT.tenant
 DEAD = Row(RunState.DEAD, 5, "attempts_exhausted", is_expired=True)
@@ -72,7 +74,12 @@ async def replay(ledger: asyncpg.Pool, letter: DeadLetter) -> bool:
     """Replay the dead letter and return whether the run is staged."""
     async with ledger.acquire() as connection, connection.transaction():
         found = await dead_letters.lock_dead_letters(connection, TENANT, [letter.id])
-        staged = await dead_letters.stage_replays(connection, TENANT, list(found.values()))
+        dead_runs = [
+            RequestedReplay(each.id, each.run, each.replay_number or 0, each.override)
+            for each in found.values()
+            if each.run is not None
+        ]
+        staged = await stage_replays(connection, TENANT, dead_runs)
         await dead_letters.record_replays(connection, TENANT, staged, actor="ada", note="again")
     return letter.id in staged
 
@@ -162,6 +169,24 @@ async def test_replay_is_no_longer_unstarted_after_a_claim(ledger: asyncpg.Pool)
     found = await locked(ledger, letter)
     assert found is not None
     assert not found.is_unstarted
+
+
+async def test_dead_letter_of_an_earlier_death_replays_nothing(ledger: asyncpg.Pool) -> None:
+    letter = await inserted(ledger, "died twice")
+    await replay(ledger, letter)
+    assert letter.run is not None
+    seq = (await row_of(ledger, letter.run))["seq"]
+    wanted = claims.ClaimKey(
+        key=letter.run, seq=seq, version=VERSION, override=None, lease=LEASE, due_at=LATER
+    )
+    claim = (await claims.claim(ledger, [wanted], HOLDER))[letter.run]
+    died = completion_of(letter.run, RunState.DEAD, token=claim.token)
+    assert letter.run in await completion.complete(ledger, [died])
+
+    assert not await replay(ledger, letter)
+
+    row = await row_of(ledger, letter.run)
+    assert (row["state"], row["replay_number"]) == (RunState.DEAD, 1)
 
 
 async def test_discarded_dead_letter_is_not_replayable(ledger: asyncpg.Pool) -> None:

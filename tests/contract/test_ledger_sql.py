@@ -23,9 +23,6 @@ from tests.contract.ledger_rows import (
 )
 
 from harebell.contract.ids import RunKey
-from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
-from harebell.dlq_inspector.model.results import DeadLetterState, LockedDeadLetter
-from harebell.dlq_inspector.store import dead_letters
 from harebell.domain.run_states import (
     OPEN,
     RESTAGEABLE,
@@ -43,6 +40,7 @@ from harebell.storage.runs import (
     label_slots,
     overlap,
     recovery,
+    replays,
     staging,
 )
 
@@ -115,18 +113,10 @@ async def skip(ledger: asyncpg.Connection, keys: Keys) -> None:
 
 
 async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
-    locked = [
-        LockedDeadLetter(
-            id=uuid5(key.schedule_id, "dead letter"),
-            kind=DeadLetterKind.RUN,
-            state=DeadLetterState.OPEN,
-            run=key,
-            replay_number=0,
-            is_unstarted=False,
-        )
-        for key in keys
+    requested = [
+        replays.RequestedReplay(uuid5(key.schedule_id, "dead letter"), key, 0, None) for key in keys
     ]
-    return await dead_letters.stage_replays(ledger, PLACEMENT.tenant, locked)
+    return await replays.stage_replays(ledger, PLACEMENT.tenant, requested)
 
 
 async def delay_runs(ledger: asyncpg.Connection, keys: Keys) -> object:
@@ -156,7 +146,7 @@ def resolve(state: RunState) -> Statement:
 
     return Statement(
         name=f"resolve as {state}",
-        actor=Actor.TICKER,
+        actor=Actor.RESOLVE,
         run=run,
         to=lambda row: state if row.state is _S.UNRESOLVED else None,
     )
@@ -240,7 +230,7 @@ STATEMENTS: Final = [
     ),
     Statement(
         name="stage",
-        actor=Actor.TICKER,
+        actor=Actor.RESTAGE,
         run=stage,
         to=lambda row: (
             _S.STAGED
@@ -250,7 +240,7 @@ STATEMENTS: Final = [
     ),
     Statement(
         name="skip",
-        actor=Actor.TICKER,
+        actor=Actor.RESTAGE,
         run=skip,
         to=lambda row: _S.SKIPPED if not row.attempt and row.reason in RESTAGEABLE else None,
     ),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.ledger.dead_letters import reopen_runs
+from tests.fakes.ledger.replays import reopen_runs
 from tests.fakes.ledger.runs import RUNS, Run, move
 from tests.fakes.ledger.store import Transaction
 from tests.fakes.schedules import ID

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Final
 from unittest.mock import patch
 
-from tests.fakes.ledger import claims, dead_letters, pool, recovery, schedules
+from tests.fakes.ledger import claims, pool, recovery, replays, schedules
 from tests.fakes.ledger.pool import Record
 from tests.fakes.ledger.runs import Run, numbered, run_of
 from tests.fakes.ledger.schedules import STATES
@@ -30,6 +30,7 @@ from harebell.storage.publishing_transaction import PublishingTransaction
 from harebell.storage.runs.claims import STATEMENTS as CLAIM_STATEMENTS
 from harebell.storage.runs.claims import ClaimKey
 from harebell.storage.runs.recovery import STATEMENTS as RECOVERY_STATEMENTS
+from harebell.storage.runs.replays import STATEMENTS as REPLAY_STATEMENTS
 from harebell.storage.runs.staging import STATEMENTS as STAGING_STATEMENTS
 from harebell.ticker.commands import changes
 from harebell.ticker.commands.handlers import CommandContext
@@ -168,11 +169,11 @@ def replay_dead_letters_again() -> Mutation:
         times, schedules, _, *rest = columns
         runs = [run_of(tx, key) for _, key in numbered(times, schedules)]
         present = [None if run is None else run.replay_number for run in runs]
-        staged = dead_letters.stage_replays(tx, tenant, ids, times, schedules, present, *rest)
+        staged = replays.stage_replays(tx, tenant, ids, times, schedules, present, *rest)
         return list(staged or ())
 
     is_run = property(lambda dead_letter: dead_letter.kind is DeadLetterKind.RUN)
-    staging = {DEAD_LETTER_STATEMENTS.stage_replays: stage_any_replay_number}
+    staging = {REPLAY_STATEMENTS.stage: stage_any_replay_number}
     return _all(
         patch.object(LockedDeadLetter, "is_replayable", is_run),
         patch.dict(pool.ANSWERS, staging),
@@ -188,12 +189,12 @@ def count_replayed_runs_again() -> Mutation:
 
     def reopen_runs(tx: Transaction, schedules: Sequence[Any], times: Sequence[datetime]) -> None:
         counted = {schedule: tx.get(STATES, schedule) for schedule in schedules}
-        dead_letters.reopen_runs(tx, schedules, times)
+        replays.reopen_runs(tx, schedules, times)
         for schedule, before in counted.items():
             counts = {name: before[name] for name in ("executions", "failures")}
             tx.put(STATES, schedule, tx.get(STATES, schedule) | counts)
 
-    return patch.dict(pool.ANSWERS, {DEAD_LETTER_STATEMENTS.reopen_runs: reopen_runs})
+    return patch.dict(pool.ANSWERS, {REPLAY_STATEMENTS.reopen: reopen_runs})
 
 
 def forget_ended_runs() -> Mutation:

@@ -12,6 +12,7 @@ from harebell.dlq_inspector.model.dead_command import DeadCommand, command_of
 from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
 from harebell.dlq_inspector.model.results import LockedDeadLetter, replay_results
 from harebell.dlq_inspector.store import dead_letters
+from harebell.storage.runs.replays import RequestedReplay, stage_replays
 from harebell.storage.runs.tickets import rebuild_tickets
 
 Results: TypeAlias = dict[str, str]  # the result for each id of a command
@@ -49,9 +50,12 @@ async def start_replays(
     locked = await dead_letters.lock_dead_letters(connection, request.tenant, requested)
     replayable = [each for each in locked.values() if each.is_replayable]
     commands = await _dead_commands(connection, request.tenant, locked.values())
-    staged = await dead_letters.stage_replays(
-        connection, request.tenant, replayable, pool=request.pool, trace=request.trace
-    )
+    dead_runs = [
+        RequestedReplay(each.id, each.run, each.replay_number, each.next_override(request.trace))
+        for each in replayable
+        if each.run is not None and each.replay_number is not None
+    ]
+    staged = await stage_replays(connection, request.tenant, dead_runs, pool=request.pool)
     replayed = staged | commands.keys()
     await dead_letters.record_replays(
         connection, request.tenant, replayed, actor=request.actor, note=request.note

@@ -1,6 +1,6 @@
 """The model of the ledger: states, reasons and transitions of runs.
 
-`tests/contract` compares the SQL of storage with this model.
+The SQL of `storage/runs` takes its states from this model, and `tests/contract` compares both.
 """
 
 from dataclasses import dataclass
@@ -66,6 +66,8 @@ class Actor(StrEnum):
     """The parts of Harebell that change the state of a run."""
 
     TICKER = "ticker"
+    RESTAGE = "restage"  # ticker, for a time that a version requires again
+    RESOLVE = "resolve"  # ticker, for a person
     CLAIM = "claim"  # executor
     COMPLETE = "complete"  # executor, with its fencing token
     RETURN = "return"  # executor, with its fencing token, at a stop
@@ -100,11 +102,11 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.RUNNING, _S.RETRYING): frozenset(
         {Actor.COMPLETE, Actor.RECOVER, Actor.RETURN, Actor.DELAY}
     ),
-    (_S.CANCELLED, _S.STAGED): frozenset({Actor.TICKER}),  # required again, never attempted
-    (_S.CANCELLED, _S.SKIPPED): frozenset({Actor.TICKER}),  # required again, then missed
+    (_S.CANCELLED, _S.STAGED): frozenset({Actor.RESTAGE}),  # never attempted
+    (_S.CANCELLED, _S.SKIPPED): frozenset({Actor.RESTAGE}),  # and then missed
     (_S.DEAD, _S.STAGED): frozenset({Actor.REPLAY}),  # with the next replay number
     **{
-        (_S.UNRESOLVED, to): frozenset({Actor.TICKER})  # resolved by a person
+        (_S.UNRESOLVED, to): frozenset({Actor.RESOLVE})
         for to in (_S.STAGED, _S.SUCCEEDED, _S.SKIPPED)
     },
 }
@@ -124,6 +126,11 @@ def unstaged_state(reason: Reason) -> RunState:
 def is_allowed(actor: Actor, before: RunState, after: RunState) -> bool:
     """Return whether the model allows a transition. Each transition increases `seq` by 1."""
     return actor in TRANSITIONS.get((before, after), frozenset())
+
+
+def states_before(actor: Actor, after: RunState) -> list[RunState]:
+    """Return the states from which the actor may move a run to `after`, in a stable order."""
+    return sorted(state for state in RunState if is_allowed(actor, state, after))
 
 
 class Placement(NamedTuple):

@@ -13,6 +13,7 @@ from tests.fakes.ledger import (
     overlap,
     rate_limits,
     recovery,
+    replays,
     schedules,
     staging,
 )
@@ -30,6 +31,7 @@ ANSWERING = (
     overlap,
     rate_limits,
     recovery,
+    replays,
     schedules,
     staging,
 )

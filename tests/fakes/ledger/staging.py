@@ -37,7 +37,7 @@ def stage(tx: Transaction, times: Times, schedules: Schedules, *columns: Any) ->
         elif before.is_restageable:
             cleared = dict.fromkeys(("reason", "outcome", "finished_at", "stop_requested_at"))
             staged["override"] = before.override if override is None else override
-            after = move(tx, Actor.TICKER, before, RunState.STAGED, **staged, **cleared)
+            after = move(tx, Actor.RESTAGE, before, RunState.STAGED, **staged, **cleared)
         if after is not None:
             yield key_columns(after) | {"seq": after.seq}
 
@@ -64,7 +64,7 @@ def skip(tx: Transaction, times: Times, schedules: Schedules, *columns: Any) -> 
             )
             tx.put(RUNS, key, run)
         elif before.is_restageable:
-            move(tx, Actor.TICKER, before, RunState.SKIPPED, **skipped)
+            move(tx, Actor.RESTAGE, before, RunState.SKIPPED, **skipped)
 
 
 @answers(STATEMENTS.cancel)
@@ -137,7 +137,7 @@ def resolve(tx: Transaction, times: Times, schedules: Schedules, states: Sequenc
         else:
             changes = {"reason": Reason.MANUAL, "outcome": state, "next_attempt_at": None}
         changes |= {"lease_holder": None, "expires_at": None, "started_at": None}
-        move(tx, Actor.TICKER, run, RunState(state), **changes)
+        move(tx, Actor.RESOLVE, run, RunState(state), **changes)
 
 
 @answers(STATEMENTS.request_stop)

@@ -38,6 +38,8 @@ MEANINGS: Final[dict[RunState, str]] = {
 }
 ACTORS: Final[dict[Actor, str]] = {
     Actor.TICKER: "the ticker, for a command, a new version or an expiry",
+    Actor.RESTAGE: "the ticker, if a later version requires the time again",
+    Actor.RESOLVE: "the ticker, for a person",
     Actor.CLAIM: "an executor that claims the run",
     Actor.COMPLETE: "the executor of the attempt, with its fencing token",
     Actor.RETURN: "an executor that stops before the start",

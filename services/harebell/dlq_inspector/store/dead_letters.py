@@ -1,4 +1,4 @@
-"""Dead letters: their insertion, their lock, and the statements that change them and their runs."""
+"""Dead letters: their insertion, their lock, and the statements that change them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,9 +28,6 @@ class DeadLetterStatements:
 
     insert_dead_letters: str
     lock_dead_letters: str
-    lock_schedules: str
-    stage_replays: str
-    reopen_runs: str
     reopen_messages: str
     find_messages: str
     record_replays: str
@@ -92,52 +89,6 @@ LEFT JOIN runs AS run ON run.tenant = dead_letter.tenant
 WHERE dead_letter.id = ANY($2::uuid[]) AND dead_letter.tenant = $1
 ORDER BY dead_letter.id
 FOR UPDATE OF dead_letter
-""",
-    # A ticker locks the state of a schedule before the runs, so the reverse order could deadlock.
-    lock_schedules="""
-SELECT schedule_id FROM schedule_state WHERE schedule_id = ANY($1::uuid[])
-ORDER BY schedule_id FOR UPDATE
-""",
-    # A person requests the replay now, so an expiry or a stop request of the past must not end it.
-    stage_replays="""
-WITH dead_run AS (
-    SELECT dead_letter.id, dead_letter.override, run.scheduled_for, run.schedule_id
-    FROM unnest($2::uuid[], $3::timestamptz[], $4::uuid[], $5::integer[], $7::text[])
-        AS dead_letter (id, scheduled_for, schedule_id, replay_number, override)
-    JOIN runs AS run ON run.scheduled_for = dead_letter.scheduled_for
-        AND run.schedule_id = dead_letter.schedule_id
-    WHERE run.state = 'dead' AND run.replay_number = dead_letter.replay_number
-        AND run.tenant = $1
-    ORDER BY run.scheduled_for, run.schedule_id
-    FOR UPDATE OF run
-)
-UPDATE runs AS run
-SET state = 'staged', seq = run.seq + 1, replay_number = run.replay_number + 1, attempt = 0,
-    failed_probes = NULL,
-    reason = NULL, outcome = NULL, expires_at = NULL, next_attempt_at = now(),
-    lease_holder = NULL, lease_until = NULL, lease_seconds = NULL, stop_requested_at = NULL,
-    pool = coalesce($6, run.pool), override = dead_run.override::json,
-    started_at = NULL, finished_at = NULL, staged_at = now()
-FROM dead_run
-WHERE run.scheduled_for = dead_run.scheduled_for AND run.schedule_id = dead_run.schedule_id
-    AND run.tenant = $1
-RETURNING dead_run.id
-""",
-    # Without its time among the open runs, a cancelled schedule would not cancel the replayed run.
-    # A dead run that is no longer open has been counted, and its next end counts again.
-    reopen_runs="""
-UPDATE schedule_state AS state
-SET open_runs = state.open_runs || reopened.times,
-    executions = greatest(0, state.executions - cardinality(reopened.times)),
-    failures = greatest(0, state.failures - cardinality(reopened.times))
-FROM (
-    SELECT run.schedule_id, array_agg(DISTINCT run.scheduled_for) AS times
-    FROM unnest($1::uuid[], $2::timestamptz[]) AS run (schedule_id, scheduled_for)
-    JOIN schedule_state AS locked ON locked.schedule_id = run.schedule_id
-    WHERE run.scheduled_for <> ALL (locked.open_runs)
-    GROUP BY run.schedule_id
-) AS reopened
-WHERE state.schedule_id = reopened.schedule_id
 """,
     record_replays="""
 WITH replayed AS (
@@ -322,41 +273,6 @@ def _locked(row: asyncpg.Record) -> LockedDeadLetter:
         target=row["target"],
         override=row["override"],
     )
-
-
-async def stage_replays(
-    connection: asyncpg.Connection,
-    tenant: str,
-    locked: Sequence[LockedDeadLetter],
-    *,
-    pool: str | None = None,
-    trace: Mapping[str, str] | None = None,
-) -> frozenset[UUID]:
-    """Stage each dead run with its next replay number. Return the dead letters of the staged runs.
-
-    A run that is no longer dead, or that has a later replay number, stays unchanged.
-    `pool` replaces the pool of the runs.
-    """
-    runs = {each.id: each.run for each in locked if each.run is not None}
-    await connection.execute(STATEMENTS.lock_schedules, [run.schedule_id for run in runs.values()])
-    rows = await connection.fetch(
-        STATEMENTS.stage_replays,
-        tenant,
-        [each.id for each in locked],
-        [each.run and each.run.scheduled_for for each in locked],
-        [each.run and each.run.schedule_id for each in locked],
-        [each.replay_number for each in locked],
-        pool,
-        [each.next_override(trace) for each in locked],
-    )
-    staged = frozenset(row["id"] for row in rows)
-    open_runs = [run for id_, run in runs.items() if id_ in staged]
-    await connection.execute(
-        STATEMENTS.reopen_runs,
-        [run.schedule_id for run in open_runs],
-        [run.scheduled_for for run in open_runs],
-    )
-    return staged
 
 
 async def record_replays(

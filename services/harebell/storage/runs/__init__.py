@@ -16,6 +16,7 @@ A planner that trusts these statistics scans the partition once for each row.
 * delays        waiting and claimed runs that must start later
 * completion    outcomes of attempts
 * recovery      lost tickets, overdue runs and expired leases
+* replays       dead runs that are staged again
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,7 @@ from uuid import UUID
 import orjson
 
 from harebell.contract.ids import RunKey
+from harebell.domain.run_states import Actor, RunState, states_before
 
 T = TypeVar("T")
 
@@ -56,6 +58,16 @@ def key_arrays(keys: Iterable[RunKey]) -> tuple[list[datetime], list[UUID]]:
     """Return two array parameters of a statement, in the order of the keys."""
     ordered = list(keys)
     return [key.scheduled_for for key in ordered], [key.schedule_id for key in ordered]
+
+
+def sql_list(texts: Iterable[str]) -> str:
+    """Return the right side of a comparison in SQL with the values of an enumeration."""
+    return f"IN ({', '.join(repr(str(text)) for text in sorted(texts))})"
+
+
+def before(actor: Actor, after: RunState) -> str:
+    """Return the right side of a comparison with the states that the actor may leave."""
+    return sql_list(states_before(actor, after))
 
 
 def nullable_array(values: Iterable[T | None]) -> list[T | None]:

@@ -12,8 +12,8 @@ import asyncpg
 from harebell.contract.ids import RunKey
 from harebell.domain.fencing_token import seq_of
 from harebell.domain.recurrence import RESOLUTION
-from harebell.domain.run_states import RunState
-from harebell.storage.runs import in_key_order, key_arrays, nullable_array, progress_text
+from harebell.domain.run_states import Actor, RunState
+from harebell.storage.runs import before, in_key_order, key_arrays, nullable_array, progress_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +65,15 @@ STATEMENTS: Final = ClaimStatements(
     # A ticket of a failed transaction can have the `seq` of the row and an earlier time. Times of
     # tickets have milliseconds. A due row accepts any ticket with its `seq`.
     # The rows of a batch belong to several tenants, and none waits for a locked row of another.
-    claim="""
+    claim=f"""
 WITH claimable AS (
     SELECT t.k, t.lease, r.scheduled_for, r.schedule_id
     FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::int[], $5::text[], $6::float8[],
                 $8::timestamptz[])
          WITH ORDINALITY AS t(scheduled_for, schedule_id, seq, version, override, lease, due_at, k)
     JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-    WHERE CASE WHEN r.state IN ('staged', 'retrying') AND r.seq = t.seq AND r.version = t.version
+    WHERE CASE WHEN r.state {before(Actor.CLAIM, RunState.RUNNING)}
+                AND r.seq = t.seq AND r.version = t.version
                 AND r.override::text IS NOT DISTINCT FROM t.override
                 AND (r.expires_at IS NULL OR r.expires_at > now())
                 AND coalesce(r.next_attempt_at, r.due_at)
@@ -99,19 +100,20 @@ JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_
 """,
     renew=_RENEW,
     renew_with_progress=_RENEW_WITH_PROGRESS,
-    cancel_unstarted="""
+    cancel_unstarted=f"""
 UPDATE runs r SET state = 'cancelled', seq = r.seq + 1, attempt = r.attempt - 1,
                   outcome = 'cancelled', reason = coalesce(r.reason, 'cancelled'),
                   finished_at = now(), lease_until = NULL, lease_holder = NULL
 FROM unnest($1::timestamptz[], $2::uuid[], $3::bigint[])
      WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state = 'running' AND harebell_token(r.epoch, r.seq) = t.token
+  AND CASE WHEN r.state {before(Actor.COMPLETE, RunState.CANCELLED)}
+            AND harebell_token(r.epoch, r.seq) = t.token
             AND r.stop_requested_at IS NOT NULL
            THEN true ELSE false END
 RETURNING t.k
 """,
-    return_unstarted="""
+    return_unstarted=f"""
 UPDATE runs r SET state = CASE WHEN r.attempt > 1 THEN 'retrying' ELSE 'staged' END,
                   seq = r.seq + 1, attempt = r.attempt - 1, lease_until = NULL,
                   lease_holder = NULL, staged_at = now(), started_at = NULL,
@@ -119,7 +121,8 @@ UPDATE runs r SET state = CASE WHEN r.attempt > 1 THEN 'retrying' ELSE 'staged' 
 FROM unnest($1::timestamptz[], $2::uuid[], $3::bigint[])
      WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state = 'running' AND harebell_token(r.epoch, r.seq) = t.token
+  AND CASE WHEN r.state {before(Actor.RETURN, RunState.STAGED)}
+            AND harebell_token(r.epoch, r.seq) = t.token
             AND r.stop_requested_at IS NULL
            THEN true ELSE false END
 RETURNING t.k, r.seq

@@ -8,8 +8,8 @@ import asyncpg
 
 from harebell.contract.dead_letter import AttemptRecord
 from harebell.contract.ids import RunKey
-from harebell.domain.run_states import AttemptCompletion
-from harebell.storage.runs import in_key_order, key_arrays, nullable_array
+from harebell.domain.run_states import Actor, AttemptCompletion, RunState
+from harebell.storage.runs import before, in_key_order, key_arrays, nullable_array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class CompletionStatements:
 
 # RETURNING contains the arrays, so that the insert needs no second join with them. A finished
 # run keeps `staged_at`, because only this column shows a late or caught-up run.
-_COMPLETE: Final = """
+_COMPLETE: Final = f"""
 WITH moved AS (
     UPDATE runs r SET state = t.state, reason = t.reason, outcome = t.outcome, seq = r.seq + 1,
                       started_at = t.started_at, lease_until = NULL,
@@ -46,7 +46,8 @@ WITH moved AS (
                               error_code, error, http_status, duration_ms, result,
                               is_failed_probe, trace, k)
     WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-      AND CASE WHEN r.state = 'running' AND harebell_token(r.epoch, r.seq) = t.token
+      AND CASE WHEN r.state {before(Actor.COMPLETE, RunState.SUCCEEDED)}
+                AND harebell_token(r.epoch, r.seq) = t.token
                THEN true ELSE false END
     RETURNING t.*, r.replay_number, r.attempt, r.lease_holder, r.seq
 ), recorded AS (

@@ -16,7 +16,8 @@ import asyncpg
 
 from harebell.contract.ids import RunKey
 from harebell.domain.concurrency import MAX_LINE, RESERVATION, Label, LabelRole, LabelSlot
-from harebell.storage.runs import in_key_order, key_arrays
+from harebell.domain.run_states import Actor, Reason, RunState, is_allowed
+from harebell.storage.runs import in_key_order, key_arrays, sql_list
 
 MAX_LABELS: Final = 500  # in one search for stalled labels
 
@@ -36,6 +37,7 @@ class LabelStatements:
     find_stalled: str
 
 
+_WAKEABLE: Final = sql_list(each for each in RunState if is_allowed(Actor.LABEL, each, each))
 STATEMENTS: Final = LabelStatements(
     try_lock="""
 SELECT t.k FROM unnest($1::bigint[]) WITH ORDINALITY AS t(key, k)
@@ -86,12 +88,12 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 """,
     # A woken run is due now, so the rescuer finds its ticket if the ticket is lost. The rescuer
     # also wakes a run whose row another transaction has locked. A wait could cause a deadlock.
-    wake="""
+    wake=f"""
 WITH waiting AS (
     SELECT r.scheduled_for, r.schedule_id
     FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
     JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-    WHERE CASE WHEN r.state IN ('staged', 'retrying') AND r.reason = 'waiting_for_label'
+    WHERE CASE WHEN r.state {_WAKEABLE} AND r.reason = '{Reason.WAITING_FOR_LABEL}'
                THEN true ELSE false END
     FOR UPDATE OF r SKIP LOCKED
 )

@@ -18,8 +18,8 @@ import asyncpg
 from harebell.contract.ids import RunKey
 from harebell.domain.concurrency import Label
 from harebell.domain.overlap import OverlapSlot
-from harebell.domain.run_states import Reason, RunState
-from harebell.storage.runs import key_arrays, label_slots
+from harebell.domain.run_states import Actor, Reason, RunState, is_allowed
+from harebell.storage.runs import before, key_arrays, label_slots, sql_list
 from harebell.storage.runs.claims import ClaimKey
 
 MAX_SCHEDULES: Final = 500  # in one search for stalled schedules
@@ -60,6 +60,7 @@ class OverlapStatements:
     find_stalled: str
 
 
+_WAKEABLE: Final = sql_list(each for each in RunState if is_allowed(Actor.OVERLAP, each, each))
 STATEMENTS: Final = OverlapStatements(
     limit_lock_wait="SET LOCAL lock_timeout = '100ms'",
     lock="SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key",
@@ -79,23 +80,24 @@ FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END
 """,
-    finish_without_attempt="""
+    finish_without_attempt=f"""
 UPDATE runs r SET state = t.state, reason = t.reason, outcome = t.state, seq = r.seq + 1,
                   finished_at = now(), next_attempt_at = NULL
 FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::text[])
      AS t(scheduled_for, schedule_id, state, reason)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state = 'staged' OR (r.state = 'retrying' AND t.state = 'cancelled')
-           THEN true ELSE false END
+  AND CASE WHEN t.state = 'cancelled'
+           THEN r.state {before(Actor.OVERLAP, RunState.CANCELLED)}
+           ELSE r.state {before(Actor.OVERLAP, RunState.SKIPPED)} END
 """,
     # The rescuer wakes a row that another transaction has locked. A wait could cause a deadlock.
     # The audit measures the delay of a woken run from its first wake, and the rescuer repeats it.
-    wake="""
+    wake=f"""
 WITH waiting AS (
     SELECT r.scheduled_for, r.schedule_id
     FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
     JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-    WHERE CASE WHEN r.state IN ('staged', 'retrying') AND r.reason = 'waiting_for_overlap'
+    WHERE CASE WHEN r.state {_WAKEABLE} AND r.reason = '{Reason.WAITING_FOR_OVERLAP}'
                 AND (r.staged_at IS NULL OR r.staged_at <= now() - make_interval(secs => $3))
                THEN true ELSE false END
     FOR UPDATE OF r SKIP LOCKED

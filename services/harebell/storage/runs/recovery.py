@@ -9,7 +9,8 @@ import asyncpg
 
 from harebell.contract.ids import RunKey
 from harebell.contract.types import EARLIEST
-from harebell.storage.runs import key_arrays
+from harebell.domain.run_states import Actor, RunState
+from harebell.storage.runs import before, key_arrays
 
 MAX_ROWS: Final = 500  # of one search
 LOST_AFTER: Final = 4.0  # seconds after the due time, if the queues of the ticket are empty
@@ -58,12 +59,12 @@ WHERE CASE WHEN staged_at IS NULL THEN at < now() + make_interval(secs => $1)
       END
 ORDER BY at LIMIT $5
 """,
-    expire_overdue="""
+    expire_overdue=f"""
 UPDATE runs r SET state = 'expired', reason = 'expired', outcome = 'expired', seq = r.seq + 1,
                   finished_at = now(), next_attempt_at = NULL
 FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state IN ('staged', 'retrying') AND r.expires_at <= now()
+  AND CASE WHEN r.state {before(Actor.TICKER, RunState.EXPIRED)} AND r.expires_at <= now()
            THEN true ELSE false END
 RETURNING r.scheduled_for, r.schedule_id, r.attempt
 """,

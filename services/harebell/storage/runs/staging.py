@@ -10,6 +10,8 @@ import asyncpg
 
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import (
+    RESTAGEABLE,
+    Actor,
     NewRun,
     Placement,
     Reason,
@@ -17,7 +19,7 @@ from harebell.domain.run_states import (
     SkippedRange,
     unstaged_state,
 )
-from harebell.storage.runs import in_key_order, key_arrays, nullable_array
+from harebell.storage.runs import before, in_key_order, key_arrays, nullable_array, sql_list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ class StagingStatements:
 
 STATEMENTS: Final = StagingStatements(
     # One scheduled time of one schedule is one run, so an unstaged row is staged again.
-    stage="""
+    stage=f"""
 INSERT INTO runs AS r (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority,
                        origin, due_at, expires_at, override, state, staged_at)
 SELECT t.*, 'staged', now()
@@ -47,12 +49,13 @@ ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
     due_at = excluded.due_at, expires_at = excluded.expires_at, staged_at = excluded.staged_at,
     finished_at = NULL, stop_requested_at = NULL,
     override = coalesce(excluded.override, r.override)
-WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused', 'cancelled')
+WHERE r.state {before(Actor.RESTAGE, RunState.STAGED)}
+  AND r.attempt = 0 AND r.reason {sql_list(RESTAGEABLE)}
 RETURNING scheduled_for, schedule_id, seq
 """,
     # The first time of a range can have an unstaged row. Without the update, the range would have
     # no record.
-    skip="""
+    skip=f"""
 INSERT INTO runs AS r (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority,
                        state, reason, due_at, finished_at, outcome, range_until, range_count)
 SELECT t.scheduled_for, t.schedule_id, t.tenant, t.version, 1, t.pool, t.lane, t.priority,
@@ -65,19 +68,20 @@ ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
     state = 'skipped', version = excluded.version, seq = r.seq + 1, reason = excluded.reason,
     outcome = 'skipped', finished_at = excluded.finished_at,
     range_until = excluded.range_until, range_count = excluded.range_count
-WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused', 'cancelled')
+WHERE r.state {before(Actor.RESTAGE, RunState.SKIPPED)}
+  AND r.attempt = 0 AND r.reason {sql_list(RESTAGEABLE)}
 """,
-    cancel="""
+    cancel=f"""
 UPDATE runs r SET state = t.state, reason = t.reason, seq = r.seq + 1, outcome = t.state,
                   finished_at = now(), next_attempt_at = NULL
 FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::text[])
      AS t(scheduled_for, schedule_id, reason, state)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END
+  AND CASE WHEN r.state {before(Actor.TICKER, RunState.CANCELLED)} THEN true ELSE false END
 """,
     # A new due time releases a run that a blackout holds back. If a blackout still lasts, the
     # executor holds the run back again.
-    move_to_version="""
+    move_to_version=f"""
 UPDATE runs r SET version = t.version, seq = r.seq + 1, pool = t.pool, lane = t.lane,
                   priority = t.priority, staged_at = now(),
                   expires_at = CASE WHEN r.origin = 'backfill' THEN NULL ELSE t.expires_at END,
@@ -90,7 +94,8 @@ FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6
             $7::timestamptz[], $8::timestamptz[])
      AS t(scheduled_for, schedule_id, version, pool, lane, priority, expires_at, due_at)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state = 'staged' AND r.attempt = 0 THEN true ELSE false END
+  AND CASE WHEN r.state {before(Actor.TICKER, RunState.STAGED)} AND r.attempt = 0
+           THEN true ELSE false END
 """,
     request_stop="""
 UPDATE runs r SET stop_requested_at = CASE WHEN t.reason IS NULL THEN NULL ELSE now() END,
@@ -99,7 +104,7 @@ FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, sched
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state = 'running' THEN true ELSE false END
 """,
-    resolve="""
+    resolve=f"""
 UPDATE runs r SET state = t.state, seq = r.seq + 1, outcome = nullif(t.state, 'staged'),
                   reason = CASE WHEN t.state = 'staged' THEN NULL ELSE 'manual' END,
                   replay_number = r.replay_number + CASE WHEN t.state = 'staged' THEN 1 ELSE 0 END,
@@ -111,7 +116,7 @@ UPDATE runs r SET state = t.state, seq = r.seq + 1, outcome = nullif(t.state, 's
                   lease_holder = NULL, expires_at = NULL, started_at = NULL
 FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, schedule_id, state)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state = 'unresolved' THEN true ELSE false END
+  AND CASE WHEN r.state {before(Actor.RESOLVE, RunState.STAGED)} THEN true ELSE false END
 """,
 )
 
