@@ -12,7 +12,7 @@ from tests.fakes.ticker import FakeTicker
 from tests.simulation.expected_runs import END, duration, is_one_shot, zone_of
 
 from harebell.domain.run_states import NewRun, SkippedRange
-from harebell.ticker.model.planning import PlanningStep
+from harebell.ticker.model.planning_window import PlanningStep
 
 MISSED_AFTER: Final = timedelta(seconds=60)  # the catch-up policy decides about later times
 POLL_INTERVAL: Final = timedelta(seconds=15)  # the maximum, while a ticker runs

@@ -32,7 +32,7 @@ from harebell.storage.runs.claims import ClaimKey
 from harebell.storage.runs.recovery import STATEMENTS as RECOVERY_STATEMENTS
 from harebell.storage.runs.replays import STATEMENTS as REPLAY_STATEMENTS
 from harebell.storage.runs.staging import STATEMENTS as STAGING_STATEMENTS
-from harebell.ticker.commands import changes
+from harebell.ticker.commands import changes, replacements
 from harebell.ticker.commands.handlers import CommandContext
 from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
@@ -127,7 +127,7 @@ def activate_versions_early() -> Mutation:
     def activate(
         unit: UnitOfWork, context: CommandContext, record: ScheduleRecord, **versions: Any
     ) -> ScheduleResponse:
-        replace = changes.replace_version
+        replace = replacements.replace_version
         return replace(unit, context, record, **versions)
 
     return patch.object(changes, "_add_pending_version", activate)

@@ -18,7 +18,8 @@ from harebell.contract.ids import RunKey, schedule_id
 from harebell.contract.types import instant_text
 from harebell.domain.run_states import NewRun, RunState
 from harebell.ticker.commands.handlers import CommandContext, apply_command
-from harebell.ticker.model.planning import plan_if_due, plan_schedule, with_staged_runs
+from harebell.ticker.model.counted_runs import with_staged_runs
+from harebell.ticker.model.planning import plan_if_due, plan_schedule
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 
 TENANT = "default"

@@ -4,6 +4,7 @@
 * commands        the application of accepted commands
 * model           the pure rules: versions, units of work, planning
 * store           the SQL of schedules, versions, command results and breakers
+* plan_writer     writing the runs of a plan and the states after them
 * stager          the passes that stage runs within the horizon
 * next_times      the earliest next time, above a low-water mark
 * stage_spans     the spans of staged runs

@@ -19,7 +19,7 @@ from harebell.messaging.publisher import OutgoingMessage
 from harebell.messaging.run_events import run_event_without_attempt, stop_request_message
 from harebell.ticker import metrics
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.store.save import SaveResult
+from harebell.ticker.plan_writer import SaveResult
 
 ACTIVATE: Final = "activate"  # the label of a change that waited for its effective time
 

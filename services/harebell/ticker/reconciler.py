@@ -30,11 +30,13 @@ from harebell.ticker.events import (
     stop_request_messages,
     unstaged_run_events,
 )
-from harebell.ticker.model import planning
+from harebell.ticker.model.counted_runs import needs_outcomes, schedules_to_reconcile
 from harebell.ticker.model.outcomes import apply_outcomes
+from harebell.ticker.model.planning import plan_unit
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
+from harebell.ticker.plan_writer import SaveResult, save_planning_steps
 from harebell.ticker.store import schedules
-from harebell.ticker.store.save import SaveResult, save_planning_steps, save_unit_of_work
+from harebell.ticker.store.save import save_unit_of_work
 from harebell.ticker.store.versions import VersionCache
 
 POLL_INTERVAL: Final = 1.0  # seconds, while a schedule waits for the end of a run
@@ -67,7 +69,7 @@ class Reconciler:
     def observe(self, records: Sequence[ScheduleRecord]) -> None:
         """Note the schedules of a transaction that wait for a run or have old open runs."""
         self._has_awaiting = self._has_awaiting or any(each.awaited_run for each in records)
-        self.request(planning.schedules_to_reconcile(records, self.clock.now()))
+        self.request(schedules_to_reconcile(records, self.clock.now()))
 
     async def handle_outcomes(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Request a reconciliation of the schedules of run events.
@@ -125,12 +127,12 @@ class Reconciler:
             unit = await schedules.load_unit_of_work(connection, self.versions, schedule_ids)
             before = dict(unit.schedules)
             for record in before.values():
-                if planning.needs_outcomes(record):
+                if needs_outcomes(record):
                     apply_outcomes(unit, record)
             if not unit.changed_ids:
                 return
             now = self.clock.now()
-            steps = planning.plan_unit(unit, now=now, until=now + self.horizon)
+            steps = plan_unit(unit, now=now, until=now + self.horizon)
             await save_unit_of_work(connection, unit)
             saved = await save_planning_steps(connection, steps, now=now)
             await transaction.publish(saved.tickets)

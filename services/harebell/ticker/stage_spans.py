@@ -11,7 +11,7 @@ from harebell.domain.trace_relation import SpanRelation
 from harebell.runtime import spans
 from harebell.ticker.commands.batch import CommandBatch
 from harebell.ticker.model.version import Version
-from harebell.ticker.store.save import SaveResult
+from harebell.ticker.plan_writer import SaveResult
 
 STAGE = "stage"
 _TRACE_FIELD = '"trace":{'

@@ -21,12 +21,13 @@ from harebell.storage.engine import translate_db_errors
 from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.ticker import metrics
 from harebell.ticker.events import planning_events
-from harebell.ticker.model import planning
+from harebell.ticker.model.planning import plan_schedule
+from harebell.ticker.model.planning_window import PlanningStep
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 from harebell.ticker.next_times import NextTimes
+from harebell.ticker.plan_writer import SaveResult, save_planning_steps
 from harebell.ticker.stage_spans import record_pass
 from harebell.ticker.store import schedules
-from harebell.ticker.store.save import SaveResult, save_planning_steps
 from harebell.ticker.store.versions import VersionCache
 
 MAX_POLL_INTERVAL: Final = 15.0  # seconds between passes
@@ -182,16 +183,16 @@ def plan_within_budget(
     *,
     budget: float,
     ahead: timedelta = timedelta(0),
-) -> list[planning.PlanningStep]:
+) -> list[PlanningStep]:
     """Plan at least one schedule, and stop after `budget` seconds. The others stay due.
 
     An active schedule without a pending version is planned up to `ahead` after `until`.
     """
     began = monotonic()
-    steps: list[planning.PlanningStep] = []
+    steps: list[PlanningStep] = []
     for record in due:
         if steps and monotonic() - began > budget:
             break
         is_plain = record.state is ScheduleState.ACTIVE and not record.pending
-        steps.append(planning.plan_schedule(record, now, until + ahead if is_plain else until))
+        steps.append(plan_schedule(record, now, until + ahead if is_plain else until))
     return steps

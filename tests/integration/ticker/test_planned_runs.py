@@ -16,9 +16,9 @@ from harebell.runtime.settings import PoolBounds
 from harebell.storage.engine import open_pool
 from harebell.ticker import planned_runs
 from harebell.ticker.model.planning import plan_schedule
+from harebell.ticker.plan_writer import save_planning_steps
 from harebell.ticker.planned_runs import PlannedRunsMetrics
 from harebell.ticker.store import planned_runs as planned_store
-from harebell.ticker.store.save import save_planning_steps
 from harebell.ticker.store.schedules import load_due
 from harebell.ticker.store.versions import VersionCache
 

@@ -24,7 +24,7 @@ from harebell.ticker.commands.batch import (
     read_batches,
 )
 from harebell.ticker.model.unit_of_work import UnitOfWork
-from harebell.ticker.store.save import SaveResult
+from harebell.ticker.plan_writer import SaveResult
 
 
 def delivery(body: bytes, type_: str = "accepted_commands", exchange: str = CHANGES) -> Delivery:

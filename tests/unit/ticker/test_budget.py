@@ -10,8 +10,8 @@ from tests.fakes.ticker import FakeTicker
 from tests.fakes.tickets import NINE
 
 from harebell.ticker.model.unit_of_work import ScheduleRecord
+from harebell.ticker.plan_writer import SaveResult
 from harebell.ticker.stager import PLANNING_BUDGET, StagingPass, plan_within_budget
-from harebell.ticker.store.save import SaveResult
 
 SPENT = -1.0  # seconds
 

@@ -13,8 +13,8 @@ from harebell.runtime.clock import Clock
 from harebell.ticker import completions
 from harebell.ticker.completions import CompletionWatcher
 from harebell.ticker.events import planning_events
-from harebell.ticker.model.planning import PlanningStep
-from harebell.ticker.store.save import SaveResult
+from harebell.ticker.model.planning_window import PlanningStep
+from harebell.ticker.plan_writer import SaveResult
 
 TWICE = {"every": "30s", "start": "2026-11-20T09:00:00Z", "times": 2}
 ONCE = {"at": "2026-11-20T09:00:00Z"}

@@ -10,10 +10,10 @@ from harebell.contract.ids import RunKey
 from harebell.domain.run_states import Reason, RunEnd, RunState, SkippedRange
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.ticker.events import planning_events, unstaged_run_events
-from harebell.ticker.model import planning
+from harebell.ticker.model.planning_window import PlanningStep
 from harebell.ticker.model.run_rows import placement_of
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.store.save import SaveResult
+from harebell.ticker.plan_writer import SaveResult
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 FIRST, SECOND = (RunKey(NOW + timedelta(minutes=n), ID) for n in (1, 2))
@@ -26,7 +26,7 @@ def record() -> ScheduleRecord:
     return ticker.stored_record
 
 
-def saved(*steps: planning.PlanningStep, restaged: RunKey | None = None) -> SaveResult:
+def saved(*steps: PlanningStep, restaged: RunKey | None = None) -> SaveResult:
     tickets = (
         []
         if restaged is None
@@ -65,7 +65,7 @@ def test_skipped_range_counts_each_of_its_times() -> None:
         count=540,
         reason=Reason.MISSED,
     )
-    step = planning.PlanningStep(previous=schedule, record=schedule, skipped=[missed])
+    step = PlanningStep(previous=schedule, record=schedule, skipped=[missed])
 
     (event,) = planning_events(saved(step), NOW)
 

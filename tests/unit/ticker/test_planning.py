@@ -14,12 +14,8 @@ from harebell.contract.ticket import TICKET_BATCH
 from harebell.domain.recurrence import initial_cursor
 from harebell.domain.run_states import Reason, ScheduleState
 from harebell.messaging.ticket_batches import parse_ticket_headers
-from harebell.ticker.model.planning import (
-    plan_if_due,
-    plan_schedule,
-    probably_finished,
-    with_staged_runs,
-)
+from harebell.ticker.model.counted_runs import probably_finished, with_staged_runs
+from harebell.ticker.model.planning import plan_if_due, plan_schedule
 from harebell.ticker.model.run_rows import (
     dropped_run_row,
     manual_run_row,

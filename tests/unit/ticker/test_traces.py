@@ -16,12 +16,12 @@ from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
 from harebell.dlq_inspector.model.results import DeadLetterState, LockedDeadLetter
 from harebell.domain.run_states import ScheduleState
 from harebell.messaging.ticket_batches import TicketHeader
-from harebell.ticker.model.planning import PlanningStep
+from harebell.ticker.model.planning_window import PlanningStep
 from harebell.ticker.model.run_rows import manual_run_row
 from harebell.ticker.model.unit_of_work import ManualRun, ManualRunOrigin, ScheduleRecord
 from harebell.ticker.model.version import Version
+from harebell.ticker.plan_writer import SaveResult
 from harebell.ticker.stage_spans import record_pass
-from harebell.ticker.store.save import SaveResult
 
 ID = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
 SPAN = "b7ad6b7169203331"

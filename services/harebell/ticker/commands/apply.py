@@ -49,6 +49,7 @@ from harebell.ticker.commands.manual_runs import find_times
 from harebell.ticker.model.planning import plan_unit
 from harebell.ticker.model.request import find_schedule
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
+from harebell.ticker.plan_writer import SaveResult, save_planning_steps
 from harebell.ticker.stage_spans import record_batch
 from harebell.ticker.store.calendars import find_schedules_of_calendar, load_calendars
 from harebell.ticker.store.command_results import (
@@ -59,7 +60,7 @@ from harebell.ticker.store.command_results import (
     record_bulk_operation,
     record_responses,
 )
-from harebell.ticker.store.save import SaveResult, save_planning_steps, save_unit_of_work
+from harebell.ticker.store.save import save_unit_of_work
 from harebell.ticker.store.schedule_counts import ScheduleCounts, ScheduleRoom
 from harebell.ticker.store.schedules import find_foreign, find_schedules, load_unit_of_work
 from harebell.ticker.store.versions import VersionCache

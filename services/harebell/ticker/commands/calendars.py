@@ -12,7 +12,9 @@ from harebell.contract.commands import SchedulePatch
 from harebell.contract.errors import Conflict, InvalidInput, NotFound, Rejected
 from harebell.contract.schedule import SchedulingPolicy
 from harebell.domain.run_states import ScheduleState
-from harebell.ticker.commands.changes import change, new_version, replace_version
+from harebell.ticker.commands.changes import change
+from harebell.ticker.commands.new_versions import new_version
+from harebell.ticker.commands.replacements import replace_version
 from harebell.ticker.model.calendars import StoredCalendar, with_pinned_calendars
 from harebell.ticker.model.request import CommandContext
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork

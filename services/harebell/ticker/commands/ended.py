@@ -12,7 +12,7 @@ from harebell.contract.schedule import Definition
 from harebell.contract.types import instant_text
 from harebell.domain.recurrence import Once, initial_cursor
 from harebell.domain.run_states import RunState, ScheduleState
-from harebell.ticker.commands.changes import (
+from harebell.ticker.commands.new_versions import (
     check_one_shot,
     effective_time,
     in_order_of_effective_times,

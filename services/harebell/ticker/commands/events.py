@@ -13,7 +13,7 @@ from harebell.messaging.publisher import Publisher
 from harebell.ticker.commands.batch import BatchItem, CommandBatch, response_body
 from harebell.ticker.events import planning_events, stop_request_messages, unstaged_run_events
 from harebell.ticker.model.unit_of_work import UnitOfWork
-from harebell.ticker.store.save import SaveResult
+from harebell.ticker.plan_writer import SaveResult
 
 STATUSES_WITHOUT_EVENT: Final = ("unchanged", "previewed")
 

@@ -15,8 +15,9 @@ from harebell.domain.literal_secrets import literal_warnings
 from harebell.domain.recurrence import initial_cursor
 from harebell.domain.run_states import ScheduleState
 from harebell.domain.validation import check_expiry
-from harebell.ticker.commands.changes import change, check_one_shot, new_version
+from harebell.ticker.commands.changes import change
 from harebell.ticker.commands.ended import change_ended, reject_ended, revive, start_again
+from harebell.ticker.commands.new_versions import check_one_shot, new_version
 from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.calendars import with_pinned_calendars
 from harebell.ticker.model.planning_cursor import continue_planning

@@ -7,6 +7,9 @@
 * planning_cursor   the cursor after a pause, a block or a change
 * outcomes          the effect of ended runs on their schedule
 * planning          the runs to stage up to the horizon
+* planning_window   the planning by one version
+* pending_versions  the early runs of pending versions, and their activation
+* counted_runs      the runs that count, and those that have ended, after a pass
 * report            the report of a worker and the completion of its delegated run
 * run_rows          the rows of runs and their tickets
 * retention         the rows that the ticker may remove

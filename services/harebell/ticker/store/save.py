@@ -1,33 +1,14 @@
-"""Writing a unit of work, and then the planning steps with their new runs."""
+"""Writing the changes of a unit of work, and the versions that a plan puts in force."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 import asyncpg
 
-from harebell.contract.ids import RunKey
-from harebell.domain.run_states import NewRun, SkippedRange
-from harebell.messaging.ticket_batches import TicketHeader
 from harebell.storage.runs import staging
-from harebell.ticker.model import planning, run_rows
-from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.store import calendars, schedules, versions
-
-
-@dataclass(frozen=True, slots=True)
-class SaveResult:
-    """The tickets to publish before the commit, and the saved planning steps and schedules."""
-
-    tickets: list[TicketHeader]
-    steps: Sequence[planning.PlanningStep]
-    records: Sequence[ScheduleRecord]
-
-    @property
-    def decided_keys(self) -> set[RunKey]:
-        """Return the runs that planning staged or skipped after the batch unstaged them."""
-        skipped = {each.key for step in self.steps for each in step.skipped}
-        return skipped | {ticket.key for ticket in self.tickets}
+from harebell.ticker.model import run_rows
+from harebell.ticker.model.planning_window import PlanningStep
+from harebell.ticker.model.unit_of_work import UnitOfWork
+from harebell.ticker.store import calendars, versions
 
 
 async def save_unit_of_work(connection: asyncpg.Connection, unit: UnitOfWork) -> None:
@@ -48,45 +29,7 @@ async def save_unit_of_work(connection: asyncpg.Connection, unit: UnitOfWork) ->
     await versions.update_statuses(connection, unit.version_statuses)
 
 
-async def save_planning_steps(
-    connection: asyncpg.Connection, steps: Sequence[planning.PlanningStep], *, now: datetime
-) -> SaveResult:
-    """Stage the runs of the steps, write the skipped ranges and write the schedule states."""
-    restaged, not_restaged = await _restage(connection, [each.previous for each in steps], now)
-    runs = [
-        *(run for each in steps for run in (*each.to_stage, *each.to_stage_early)),
-        *restaged,
-        *(run for each in steps for run in each.manual_runs),
-    ]
-    skipped = [skipped for each in steps for skipped in each.skipped]
-    await staging.skip(connection, [*skipped, *not_restaged])
-    staged = await staging.stage(connection, runs) if runs else {}
-    old = [key for each in steps for key in planning.probably_finished(each.record, now)]
-    ended = await schedules.find_ended(connection, old)
-    not_staged = [key for each in steps for key in planning.not_newly_staged(each, staged)]
-    existing = await schedules.find_counted(connection, not_staged)
-    records = [planning.with_staged_runs(each, staged, ended, existing=existing) for each in steps]
-    await _save_activations(connection, steps)
-    await schedules.save_states(connection, records)
-    in_force = (each.previous.version for each in steps)
-    known = [*in_force, *(version for each in steps for version in each.versions)]
-    return SaveResult(run_rows.ticket_headers(staged, runs, known), steps, records)
-
-
-async def _restage(
-    connection: asyncpg.Connection, records: Sequence[ScheduleRecord], now: datetime
-) -> tuple[list[NewRun], list[SkippedRange]]:
-    """Return the runs to stage again after a pause. Few schedules have such runs."""
-    keys = [RunKey(time, record.id) for record in records for time in record.to_restage]
-    unstaged = await schedules.find_unstaged_by_pause(connection, keys)
-    results = [run_rows.restage(each, unstaged, now) for each in records if each.to_restage]
-    runs = [run for runs, _ in results for run in runs]
-    return runs, [skipped for _, ranges in results for skipped in ranges]
-
-
-async def _save_activations(
-    connection: asyncpg.Connection, steps: Sequence[planning.PlanningStep]
-) -> None:
+async def save_activations(connection: asyncpg.Connection, steps: Sequence[PlanningStep]) -> None:
     """Write the pending versions that became active or failed."""
     activated = [
         each.record.version for each in steps if each.record.version is not each.previous.version
