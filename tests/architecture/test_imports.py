@@ -38,7 +38,7 @@ READERS: Final = {
     "os.getenv": set[str](),
     "uuid.uuid4": set[str](),
     "random.random": {
-        "harebell.executor.pipeline",
+        "harebell.executor.receiver",
         "harebell.executor.completer",
         "harebell.ticker.reports",
     },

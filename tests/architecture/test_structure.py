@@ -28,7 +28,7 @@ FORBIDDEN_NAMES: Final = frozenset(
 )
 # The names in -ing that are terms of the glossary or the names of activities.
 RESERVED_NAMES: Final = frozenset({"claiming", "messaging", "planning", "running", "staging"})
-WIRING_FILES: Final = frozenset({"pipeline.py", "service.py"})
+WIRING_FILES: Final = frozenset({"receiver.py", "service.py"})
 REQUIREMENT_ID: Final = re.compile(r"(?:^|_)(?:s\d{2,3}|ask_?\d{1,2})(?:_|$)", re.IGNORECASE)
 DECISION: Final = re.compile(r"\bdecisions?(?: record)?s? \d+", re.IGNORECASE)
 # A directive that names its codes, and one that does not.

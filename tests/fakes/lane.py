@@ -15,7 +15,7 @@ from harebell.domain.tenant_policy import TenantPolicies
 from harebell.domain.url_policy import Egress
 from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.executor.pipeline import LanePipeline
+from harebell.executor.running.attempts import LaneAttempts
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.leases import LeaseKeeper
 from harebell.executor.running.start_guard import StartGuard
@@ -111,7 +111,7 @@ class FakeLeaseKeeper(LeaseKeeper):
 
 @dataclass(kw_only=True)
 class LaneHarness:
-    """The starter and the pipeline of one lane, with fakes in place of the database."""
+    """The starter and the attempts of one lane, with fakes in place of the database."""
 
     clock: Clock
     task: ControlledTask
@@ -123,7 +123,7 @@ class LaneHarness:
     claimed_runs: RecordingClaimedRuns = field(init=False)
     leases: FakeLeaseKeeper = field(init=False)
     starter: LaneStarter = field(init=False)
-    pipeline: LanePipeline = field(init=False)
+    attempts: LaneAttempts = field(init=False)
 
     def __post_init__(self) -> None:
         self.completer = RecordingCompleter(self.task.changed)
@@ -136,26 +136,9 @@ class LaneHarness:
             },
             threads=1,
         )
-        self.starter = LaneStarter(
-            lane=Lane.NORMAL,
-            slots=self.slots,
-            steady_seconds=LEASE,
-            bulkhead=TargetBulkhead(slots=self.slots, max_share=self.max_share),
-            tenants=TenantBulkhead(
-                slots=self.slots,
-                max_share=self.tenant_share,
-                attempts=TenantAttempts(quota=lambda _: self.quota),
-            ),
-            clock=self.clock,
-            completer=self.completer,
-            claimed_runs=self.claimed_runs,
-            start_guard=StartGuard(),
-        )
         unused = cast("Any", None)
-        self.pipeline = LanePipeline(
+        self.attempts = LaneAttempts(
             lane=Lane.NORMAL,
-            claimers=unused,
-            starter=self.starter,
             leases=self.leases,
             rate_limiter=unused,
             blackouts=unused,
@@ -170,9 +153,22 @@ class LaneHarness:
             guard=PolicyGuard(TenantPolicies.unrestricted(), "default"),
             completer=self.completer,
             claimed_runs=self.claimed_runs,
-            start_guard=self.starter.start_guard,
             publisher=unused,
             clock=self.clock,
+        )
+        self.starter = LaneStarter(
+            lane=Lane.NORMAL,
+            slots=self.slots,
+            steady_seconds=LEASE,
+            bulkhead=TargetBulkhead(slots=self.slots, max_share=self.max_share),
+            tenants=TenantBulkhead(
+                slots=self.slots,
+                max_share=self.tenant_share,
+                attempts=TenantAttempts(quota=lambda _: self.quota),
+            ),
+            clock=self.clock,
+            attempts=self.attempts,
+            start_guard=StartGuard(),
         )
 
     @classmethod
@@ -239,12 +235,12 @@ class LaneHarness:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the lane during the block."""
-        loop = asyncio.create_task(self.starter.run(self.pipeline.run_attempt))
+        loop = asyncio.create_task(self.starter.run())
         try:
             yield
         finally:
             self.task.released.set()
-            await self.pipeline.drain(TIMEOUT)
+            await self.starter.drain(TIMEOUT)
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
 

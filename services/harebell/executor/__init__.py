@@ -1,9 +1,9 @@
 """The executor claims runs, starts each one at its due time and records the outcome.
 
 * service     the wiring of the executor and its shutdown
-* pipeline    the steps of one lane, in the order of a run
+* receiver    the first step of a lane: work batches
 * claiming    claims of rows and overlap slots
-* running     leases, starts, stop requests and rate limits
+* running     starts, attempts, leases, stop requests and rate limits
 * targets     calls of HTTP, AMQP and task targets
 * completer   records of attempts, next steps and events
 * model       claimed runs as pure values and rules

@@ -18,8 +18,10 @@ from harebell.executor.claiming.claimer import Claimer, DirectClaim
 from harebell.executor.claiming.overlap import OverlapClaimer
 from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import lease_seconds
-from harebell.executor.pipeline import Claimers, LanePipeline, return_unstarted
+from harebell.executor.model.probes import Probes
+from harebell.executor.receiver import Claimers, LaneReceiver
 from harebell.executor.running.attempt_spans import AttemptSpans
+from harebell.executor.running.attempts import LaneAttempts
 from harebell.executor.running.blackouts import Blackouts
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.delegations import Delegations
@@ -31,6 +33,7 @@ from harebell.executor.running.stop_requests import StopRequestHandler
 from harebell.executor.running.target_bulkhead import TargetBulkhead
 from harebell.executor.running.tenant_bulkhead import TenantAttempts, TenantBulkhead
 from harebell.executor.running.timers import TimerFactory, best_timer, loop_timer
+from harebell.executor.running.unstarted_runs import return_unstarted
 from harebell.executor.targets.amqp import open_amqp
 from harebell.executor.targets.call import Targets
 from harebell.executor.targets.call_signer import CallSigner
@@ -90,6 +93,15 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
             task.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSteps:
+    """The steps of one lane. Each step knows only the next ones."""
+
+    receiver: LaneReceiver
+    claimers: Claimers
+    starter: LaneStarter
+
+
 @dataclass(slots=True, kw_only=True)
 class Executor:
     """One executor process: the lanes of one pool, and the parts that the lanes share."""
@@ -103,7 +115,7 @@ class Executor:
     rate_limiter: RateLimiter
     blackouts: Blackouts
     delegations: Delegations
-    pipelines: Mapping[Lane, LanePipeline]
+    lanes: Mapping[Lane, LaneSteps]
 
     @classmethod
     def create(
@@ -114,12 +126,13 @@ class Executor:
         *,
         timers: TimerFactory = loop_timer,
     ) -> "Executor":
-        """Build the lanes of an executor and the parts that they share."""
+        """Build the parts that the lanes share, and then each lane from its last step to its first.
+
+        A run passes through the steps the other way: receive, claim, start, attempt, complete.
+        """
         pool, publisher, clock = context.pool, context.publisher, context.clock
         holder = f"{settings.instance_id}-{secrets.token_hex(INSTANCE_BYTES)}"
-        claimed_runs = ClaimedRuns()
-        start_guard = StartGuard()
-        policies = context.policies
+        claimed_runs, start_guard, policies = ClaimedRuns(), StartGuard(), context.policies
         completer = Completer(
             pool=pool,
             publisher=publisher,
@@ -135,42 +148,8 @@ class Executor:
             pool=pool, publisher=publisher, clock=clock, claimed_runs=claimed_runs
         )
         delegations = Delegations(pool=pool, clock=clock)
-        slots_by_lane = {
-            Lane.HIGH: settings.slots_high,
-            Lane.NORMAL: settings.slots_normal,
-            Lane.LOW: settings.slots_low,
-        }
-        tenant_attempts = TenantAttempts(
-            quota=lambda tenant: policies.current.of(tenant).quotas.concurrent_runs
-        )
-        starters = {
-            lane: LaneStarter(
-                lane=lane,
-                slots=slots_by_lane[lane],
-                steady_seconds=settings.lease.total_seconds(),
-                bulkhead=TargetBulkhead(
-                    slots=slots_by_lane[lane],
-                    max_share=settings.max_target_share * settings.tenant_share,
-                ),
-                tenants=TenantBulkhead(
-                    slots=slots_by_lane[lane],
-                    max_share=settings.tenant_share,
-                    attempts=tenant_attempts,
-                ),
-                clock=clock,
-                completer=completer,
-                claimed_runs=claimed_runs,
-                start_guard=start_guard,
-                timers=timers,
-            )
-            for lane in Lane
-        }
         stop_requests = StopRequestHandler(
-            pool=pool,
-            publisher=publisher,
-            clock=clock,
-            claimed_runs=claimed_runs,
-            starters=list(starters.values()),
+            pool=pool, publisher=publisher, clock=clock, claimed_runs=claimed_runs
         )
         leases = LeaseKeeper(
             pool=pool,
@@ -179,6 +158,22 @@ class Executor:
             stop_requests=stop_requests,
             publisher=publisher,
             clock=clock,
+        )
+        make_attempts = partial(
+            LaneAttempts,
+            leases=leases,
+            rate_limiter=rate_limiter,
+            blackouts=blackouts,
+            delegations=delegations,
+            targets=targets,
+            guard=PolicyGuard(policies, settings.pool),
+            completer=completer,
+            claimed_runs=claimed_runs,
+            publisher=publisher,
+            clock=clock,
+        )
+        tenant_attempts = TenantAttempts(
+            quota=lambda tenant: policies.current.of(tenant).quotas.concurrent_runs
         )
         make_claimer = partial(
             Claimer,
@@ -195,28 +190,48 @@ class Executor:
         )
         direct = DirectClaim(pool, holder)
         overlap = OverlapClaimer(pool=pool, publisher=publisher, clock=clock, holder=holder)
-        pipelines = {
-            lane: LanePipeline(
+
+        def build_lane(lane: Lane, slots: int) -> LaneSteps:
+            probes = Probes()
+            starter = LaneStarter(
                 lane=lane,
-                claimers=Claimers(
-                    direct=make_claimer(strategy=direct, starter=starter),
-                    overlap=make_claimer(strategy=overlap, starter=starter),
+                slots=slots,
+                steady_seconds=settings.lease.total_seconds(),
+                bulkhead=TargetBulkhead(
+                    slots=slots, max_share=settings.max_target_share * settings.tenant_share
                 ),
+                tenants=TenantBulkhead(
+                    slots=slots, max_share=settings.tenant_share, attempts=tenant_attempts
+                ),
+                clock=clock,
+                attempts=make_attempts(
+                    lane=lane,
+                    probes=probes,
+                    spans=AttemptSpans(TracePolicy(settings.trace, settings.trace_max_wait)),
+                ),
+                start_guard=start_guard,
+                timers=timers,
+            )
+            stop_requests.watch(starter)
+            claimers = Claimers(
+                direct=make_claimer(strategy=direct, starter=starter),
+                overlap=make_claimer(strategy=overlap, starter=starter),
+            )
+            receiver = LaneReceiver(
+                claimers=claimers,
                 starter=starter,
-                leases=leases,
                 rate_limiter=rate_limiter,
-                blackouts=blackouts,
-                delegations=delegations,
-                targets=targets,
-                guard=PolicyGuard(context.policies, settings.pool),
-                completer=completer,
-                claimed_runs=claimed_runs,
+                probes=probes,
                 start_guard=start_guard,
                 publisher=publisher,
                 clock=clock,
-                spans=AttemptSpans(TracePolicy(settings.trace, settings.trace_max_wait)),
             )
-            for lane, starter in starters.items()
+            return LaneSteps(receiver=receiver, claimers=claimers, starter=starter)
+
+        slots_of_lanes = {
+            Lane.HIGH: settings.slots_high,
+            Lane.NORMAL: settings.slots_normal,
+            Lane.LOW: settings.slots_low,
         }
         return cls(
             settings=settings,
@@ -228,14 +243,14 @@ class Executor:
             rate_limiter=rate_limiter,
             blackouts=blackouts,
             delegations=delegations,
-            pipelines=pipelines,
+            lanes={lane: build_lane(lane, slots) for lane, slots in slots_of_lanes.items()},
         )
 
     async def run(self) -> None:
         """Consume work batches and run claimed runs until the stop."""
         consumers = {
-            work_queue(self.settings.pool, lane).name: self._consumer(pipeline)
-            for lane, pipeline in self.pipelines.items()
+            work_queue(self.settings.pool, lane).name: self._consumer(lane, steps.receiver)
+            for lane, steps in self.lanes.items()
         }
         for queue, consumer in consumers.items():
             self.context.health.check(queue, partial(_is_consuming, consumer))
@@ -256,15 +271,15 @@ class Executor:
                     accepts=self.context.is_from_service,
                 ),
                 *(claimer.run() for claimer in self._claimers()),
-                *(each.starter.run(each.run_attempt) for each in self.pipelines.values()),
+                *(steps.starter.run() for steps in self.lanes.values()),
             ],
         )
 
-    def _consumer(self, pipeline: LanePipeline) -> Consumer:
+    def _consumer(self, lane: Lane, receiver: LaneReceiver) -> Consumer:
         return Consumer(
-            work_queue(self.settings.pool, pipeline.lane).name,
+            work_queue(self.settings.pool, lane).name,
             partial(self.context.connect, HEARTBEAT),
-            lambda: ConcurrentWorker(pipeline.receive, self.context.acknowledger),
+            lambda: ConcurrentWorker(receiver.receive, self.context.acknowledger),
             prefetch=PREFETCH,
             accepts=self.context.is_from_service,
         )
@@ -274,14 +289,14 @@ class Executor:
         await asyncio.gather(
             self._close_claimers(), *(consumer.run(self.context.stop) for consumer in consumers)
         )
-        for pipeline in self.pipelines.values():
-            pipeline.starter.close()
+        for steps in self.lanes.values():
+            steps.starter.close()
         try:
             await self._return_unstarted()
         except Transient as error:  # the leases expire, and the rescuer recovers the runs
             log.warning("return of unstarted runs failed", reason=error.reason)
         seconds = self.settings.shutdown_timeout.total_seconds()
-        await asyncio.gather(*(pipeline.drain(seconds) for pipeline in self.pipelines.values()))
+        await asyncio.gather(*(steps.starter.drain(seconds) for steps in self.lanes.values()))
         await self.completer.flush()
 
     async def _close_claimers(self) -> None:
@@ -290,7 +305,7 @@ class Executor:
             claimer.close()
 
     async def _return_unstarted(self) -> None:
-        queues = (pipeline.starter.queue.waiting() for pipeline in self.pipelines.values())
+        queues = (steps.starter.queue.waiting() for steps in self.lanes.values())
         await return_unstarted(
             list(chain.from_iterable(queues)),
             pool=self.context.pool,
@@ -301,7 +316,7 @@ class Executor:
 
     def _claimers(self) -> list[Claimer]:
         """Return all claimers, first those without overlap slots."""
-        claimers = [pipeline.claimers for pipeline in self.pipelines.values()]
+        claimers = [steps.claimers for steps in self.lanes.values()]
         return [*(each.direct for each in claimers), *(each.overlap for each in claimers)]
 
 

@@ -114,7 +114,6 @@ async def test_lease_keeper_waits_for_the_guard_before_a_renewal(
             publisher=ledger.publisher,
             clock=ledger.clock,
             claimed_runs=claimed_runs,
-            starters=[],
         ),
         publisher=ledger.publisher,
         clock=ledger.clock,

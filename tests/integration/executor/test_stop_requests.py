@@ -29,8 +29,8 @@ class StopHarness:
             publisher=ledger.publisher,
             clock=ledger.clock,
             claimed_runs=self.claimed_runs,
-            starters=[starter],
         )
+        stop_requests.watch(starter)
         self.leases = LeaseKeeper(
             pool=ledger,
             claimed_runs=self.claimed_runs,

@@ -111,12 +111,12 @@ def test_override_of_a_manual_run_replaces_the_trace_of_its_version() -> None:
     assert triggered.origin == TraceOrigin(traceparent=PREVIOUS, at=after(30))
 
 
-async def test_pipeline_ends_the_span_of_a_failed_attempt_with_its_error_code() -> None:
+async def test_attempt_ends_the_span_of_a_failed_attempt_with_its_error_code() -> None:
     harness = await LaneHarness.create(1)
     run = harness.claimed(1, task="unknown")
 
     with recorded_spans() as spans:
-        outcome = await harness.pipeline.perform(run)
+        outcome = await harness.attempts.perform(run)
 
     assert isinstance(outcome, Failure)
     recorded = spans.one("process run")

@@ -421,7 +421,7 @@ async def test_drain_cancels_attempts_that_do_not_end_in_time(lane: LaneHarness)
     async with lane.running():
         lane.starter.add([lane.claimed(1)])
         await lane.wait_for(1, lane.task.started)
-        await lane.pipeline.drain(0.01)
+        await lane.starter.drain(0.01)
 
     assert (lane.completed, lane.starter.running) == ([], {})
 
@@ -476,7 +476,7 @@ def rate_limited(lane: LaneHarness, limiter: FakeRateLimiter) -> ClaimedRun:
     limit = RateLimit(per=RateLimitScope.SCHEDULE, starts=1, within=timedelta(seconds=1))
     spec = run.ticket.run_spec.model_copy(update={"rate_limit": limit})
     run.ticket = run.ticket.model_copy(update={"run_spec": spec})
-    lane.pipeline.rate_limiter = cast("Any", limiter)
+    lane.attempts.rate_limiter = cast("Any", limiter)
     return run
 
 

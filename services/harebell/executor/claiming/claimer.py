@@ -21,6 +21,7 @@ from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock, monotonic
+from harebell.runtime.event_wait import wait_for_first
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.runs import claims
 
@@ -97,8 +98,6 @@ class Claimer:
         request = ClaimRequest(tickets=tickets, done=asyncio.get_running_loop().create_future())
         self._waiting.add(request)
         self._requested.set()
-        # Faster attempts also increase the capacity, and no start reports that.
-        self.starter.capacity_changed.set()
         if self._is_closed:
             self.close()
         try:
@@ -146,18 +145,17 @@ class Claimer:
         )
 
     async def _wait_for_capacity(self) -> None:
-        """Wait until the lane may claim more runs or a waiting ticket becomes due."""
+        """Wait until the lane may claim more runs, a ticket arrives, or a ticket becomes due.
+
+        With faster attempts the lane may claim more, which no start reports but the next ticket.
+        """
+        self._requested.clear()
         self.starter.capacity_changed.clear()
         next_due = self._waiting.next_change(self.clock.now())
-        if next_due is None:
-            await self.starter.capacity_changed.wait()
-            return
-        seconds = max(GATHER_TIME, self.clock.to_monotonic(next_due) - monotonic())
-        timer = asyncio.get_running_loop().call_later(seconds, self.starter.capacity_changed.set)
-        try:
-            await self.starter.capacity_changed.wait()
-        finally:
-            timer.cancel()
+        seconds = None
+        if next_due is not None:
+            seconds = max(GATHER_TIME, self.clock.to_monotonic(next_due) - monotonic())
+        await wait_for_first([self._requested, self.starter.capacity_changed], seconds)
 
     def _next_portions(self) -> list[Portion]:
         """Remove and return the tickets of the next statement."""

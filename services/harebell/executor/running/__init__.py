@@ -1,7 +1,8 @@
-"""The execution of claimed runs: leases, starts, stop requests, rate limits and blackouts.
+"""The execution of claimed runs: starts, attempts, leases, stop requests and delays.
 
 * claimed_runs      the registry of the runs that this executor has claimed
 * starter           the start of each run at its due time, within the slots of its lane
+* attempts          the last checks before a call, the call and its outcome
 * attempt_spans     the span of an attempt
 * timers            timers that wake a lane
 * start_guard       blocking work between two starts
@@ -13,4 +14,5 @@
 * rate_limiter      reservations and admissions of rate limited runs
 * blackouts         runs that wait for the end of a blackout
 * stop_requests     cancellation of runs on request
+* unstarted_runs    claims that an executor returns when it stops
 """

@@ -1,17 +1,16 @@
 """The starter of a lane, which starts each claimed run at its due time and never earlier."""
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import structlog
 
 from harebell.contract.amqp_names import Lane
 from harebell.contract.ids import RunKey
 from harebell.executor import metrics
-from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.model.start_queue import (
     BATCHED_START_THRESHOLD,
@@ -20,12 +19,11 @@ from harebell.executor.model.start_queue import (
     min_sleep,
 )
 from harebell.executor.model.throughput import ThroughputEstimate
-from harebell.executor.running.claimed_runs import ClaimedRuns
+from harebell.executor.running.attempts import LaneAttempts
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.target_bulkhead import TargetBulkhead
 from harebell.executor.running.tenant_bulkhead import TenantBulkhead
 from harebell.executor.running.timers import Timer, TimerFactory, loop_timer
-from harebell.executor.targets.attempt import Stopped
 from harebell.runtime.clock import Clock, monotonic
 
 CLOCK_CHECK_INTERVAL: Final = 1.0  # seconds between two checks whether the clock is steady again
@@ -36,8 +34,6 @@ MAX_STARTS_PER_ITERATION: Final = 16  # of a lane, so that the other lanes start
 MAX_DEFERRED_FACTOR: Final = 4
 EARLIEST_RANK: Final = datetime.min.replace(tzinfo=UTC)  # no ticket is more urgent
 LATE_AFTER: Final = 0.05  # seconds after the due time of the first run; then the lane is late
-
-RunAttempt: TypeAlias = Callable[[ClaimedRun], Coroutine[Any, Any, None]]
 
 log = structlog.get_logger()
 
@@ -55,8 +51,7 @@ class LaneStarter:
     bulkhead: TargetBulkhead
     tenants: TenantBulkhead
     clock: Clock
-    completer: Completer
-    claimed_runs: ClaimedRuns
+    attempts: LaneAttempts
     start_guard: StartGuard
     timers: TimerFactory = loop_timer
     queue: StartQueue = field(default_factory=StartQueue)
@@ -124,8 +119,8 @@ class LaneStarter:
             self.capacity_changed.set()
         return removed
 
-    async def run(self, run_attempt: RunAttempt) -> None:
-        """Start each run in a task of `run_attempt`. Return only by cancellation."""
+    async def run(self) -> None:
+        """Start each attempt in a task. Return only by cancellation."""
         metrics.SLOTS.labels(self.lane).set(self.slots)
         metrics.ATTEMPTS_IN_FLIGHT.labels(self.lane).set_function(lambda: len(self.running))
         with self.timers(self._wake.set) as timer:
@@ -133,7 +128,7 @@ class LaneStarter:
                 self._wake.clear()
                 if self._is_late():  # the punctual runs of other lanes start first
                     await self.start_guard.wait_until_clear()
-                wait = self._start_due(run_attempt)
+                wait = self._start_due()
                 await (asyncio.sleep(0) if wait == 0 else self._sleep(wait, timer))
 
     def stop(self, key: RunKey, reason: str) -> None:
@@ -168,7 +163,7 @@ class LaneStarter:
         due = self.queue.next_due()
         return due is not None and monotonic() - self.clock.to_monotonic(due) > LATE_AFTER
 
-    def _start_due(self, run_attempt: RunAttempt) -> float | None:
+    def _start_due(self) -> float | None:
         """Start the due runs for which slots are free, at most MAX_STARTS_PER_ITERATION.
 
         Return the seconds until the next start, or None if only an event can permit it.
@@ -183,16 +178,16 @@ class LaneStarter:
                 return CLOCK_CHECK_INTERVAL
             if (seconds_left := self.clock.to_monotonic(due) - monotonic()) > 0:
                 return seconds_left
-            self._start_or_defer(self.queue.pop(self.clock.now), run_attempt)
+            self._start_or_defer(self.queue.pop(self.clock.now))
         return 0
 
-    def _start_or_defer(self, run: ClaimedRun, run_attempt: RunAttempt) -> None:
+    def _start_or_defer(self, run: ClaimedRun) -> None:
         # While fewer attempts run than one target may use, no target can have used its share.
         is_target_free = len(self.running) < self.bulkhead.max_running
         is_target_free = is_target_free or self.bulkhead.has_capacity(run.target_share)
         is_tenant_free = self.tenants.has_capacity(run.tenant)
         if is_target_free and is_tenant_free:
-            self._start(run, run_attempt)
+            self._start(run)
             return
         # The end of an attempt resumes one run. If that run may not start for the other reason, the
         # next deferred run takes its place.
@@ -205,10 +200,10 @@ class LaneStarter:
                 self.queue.resume(run.target_share)
         self.capacity_changed.set()
 
-    def _start(self, run: ClaimedRun, run_attempt: RunAttempt) -> None:
+    def _start(self, run: ClaimedRun) -> None:
         started_at = monotonic()
         self.capacity_changed.set()
-        task = asyncio.get_running_loop().create_task(run_attempt(run))
+        task = asyncio.get_running_loop().create_task(self.attempts.run(run))
         if task.done():  # an eager task may end before `create_task` returns
             self._throughput.record(monotonic() - started_at)
             self.queue.resume(run.target_share)  # no slot becomes free, which would resume the run
@@ -246,11 +241,10 @@ class LaneStarter:
             task.result()
         except asyncio.CancelledError:
             if reason is not None:
-                self.completer.complete(run, Stopped(reason))
+                self.attempts.stop(run, reason)
         except Exception:
             log.exception("attempt abandoned", run=str(run.key))
-            # With further renewals of its lease, the rescuer could never recover the run.
-            self.claimed_runs.remove([run])
+            self.attempts.abandon(run)
 
     async def _sleep(self, seconds: float | None, timer: Timer) -> None:
         """Sleep until a claim, the end of an attempt or the timer wakes the lane."""

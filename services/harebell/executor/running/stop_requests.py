@@ -1,9 +1,10 @@
 """Stop requests: an unstarted run is cancelled in the database, a started one in its task."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
+from typing import Protocol
 
 import asyncpg
 import structlog
@@ -12,7 +13,6 @@ from harebell.contract.ids import RunKey
 from harebell.domain.run_states import STOPPING_REASONS, Reason, RunState
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.claimed_runs import ClaimedRuns
-from harebell.executor.running.starter import LaneStarter
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.run_events import run_event_without_attempt
@@ -24,6 +24,19 @@ from harebell.storage.runs import claims
 log = structlog.get_logger()
 
 
+class StoppableLane(Protocol):
+    """The claimed runs of a lane, before and after their start."""
+
+    def stop(self, key: RunKey, reason: str) -> None:
+        """Cancel the unfinished attempts of a run."""
+
+    def remove_unstarted(self, keys: Container[RunKey]) -> list[ClaimedRun]:
+        """Remove and return the runs with these keys that have not started."""
+
+    def add(self, runs: Iterable[ClaimedRun]) -> None:
+        """Queue runs again."""
+
+
 @dataclass(slots=True, kw_only=True)
 class StopRequestHandler:
     """The handler of the stop requests for the claimed runs of all lanes."""
@@ -32,7 +45,11 @@ class StopRequestHandler:
     publisher: Publisher
     clock: Clock
     claimed_runs: ClaimedRuns
-    starters: Sequence[LaneStarter]
+    _lanes: list[StoppableLane] = field(default_factory=list)
+
+    def watch(self, lane: StoppableLane) -> None:
+        """Add a lane whose runs may be stopped."""
+        self._lanes.append(lane)
 
     async def apply(self, reasons: Mapping[RunKey, str]) -> None:
         """Stop these runs, each for its reason.
@@ -40,15 +57,15 @@ class StopRequestHandler:
         Raise `DatabaseUnavailable` or `BrokerUnavailable`. The next renewal then finds the stop
         requests again.
         """
-        for starter in self.starters:
+        for lane in self._lanes:
             for key, reason in reasons.items():
                 if reason in STOPPING_REASONS:
-                    starter.stop(key, reason)
-            if unstarted := starter.remove_unstarted(reasons):
-                await self._cancel_unstarted(starter, unstarted, reasons)
+                    lane.stop(key, reason)
+            if unstarted := lane.remove_unstarted(reasons):
+                await self._cancel_unstarted(lane, unstarted, reasons)
 
     async def _cancel_unstarted(
-        self, starter: LaneStarter, runs: Sequence[ClaimedRun], reasons: Mapping[RunKey, str]
+        self, lane: StoppableLane, runs: Sequence[ClaimedRun], reasons: Mapping[RunKey, str]
     ) -> None:
         """Cancel runs that are not in the start queue, so that none of them can start.
 
@@ -61,9 +78,9 @@ class StopRequestHandler:
         except BaseException:
             for run in runs:  # the commit is in doubt, so each run needs a renewal before its start
                 run.renewed_at = -inf
-            starter.add(runs)
+            lane.add(runs)
             raise
-        starter.add(run for run in runs if run.key not in cancelled)
+        lane.add(run for run in runs if run.key not in cancelled)
         gone = [run for run in runs if run.key in cancelled]
         self.claimed_runs.remove(gone)
         log.info("unstarted runs cancelled", runs=len(gone))
