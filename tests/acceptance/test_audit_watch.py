@@ -13,7 +13,7 @@ from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.stack import WAIT_TIMEOUT, Stack, until
 from tests.acceptance.test_audit import audit_command, environment
 
-from harebell.client.connection import connect
+from harebell.connection.amqp import connect
 from harebell.messaging.declare import declare
 from harebell.messaging.topology.bus import SYSTEM
 

@@ -14,7 +14,7 @@ from tests.acceptance.production import Production
 from tests.acceptance.stack import until
 from tests.rig.servers import Servers, as_role
 
-from harebell.client.connection import connect
+from harebell.connection.amqp import connect
 from harebell.contract import __version__
 from harebell.dev.plan import ServiceKind
 from harebell.storage.migrate import known_revisions, migrate

@@ -10,7 +10,7 @@ from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, now, until
 from tests.rig.servers import Servers
 
-from harebell.client.connection import connect
+from harebell.connection.amqp import connect
 from harebell.dev.plan import ServiceCounts
 from harebell.messaging.declare import find_differences
 from harebell.messaging.topology.bus import DISPATCHER, SYSTEM, TICKER

@@ -21,8 +21,8 @@ from tests.rig.tls_servers import TlsServers
 from yarl import URL
 
 from harebell.bootstrap.service_context import open_service
-from harebell.client.connection import connect
-from harebell.client.tls import BAD_CERTIFICATE, TlsServer, read_certificate
+from harebell.connection.amqp import connect
+from harebell.connection.tls import BAD_CERTIFICATE, TlsServer, read_certificate
 from harebell.contract.errors import BrokerUnavailable, DatabaseUnavailable
 from harebell.dev.plan import ServiceCounts
 from harebell.dev.ports import choose_ports

@@ -28,7 +28,7 @@ from harebell.contract.ticket import RunSpec, Ticket
 from harebell.domain.run_states import RunState
 from harebell.executor.claiming.claimer import TicketsByKey
 from harebell.executor.claiming.overlap import OverlapPlan, claim_with_overlap
-from harebell.storage.run_completion import wake_next
+from harebell.ledger.woken_runs import wake_next
 from harebell.storage.runs import claims, completion, overlap
 
 SPACE: Final = UUID("1c1f6a8e-0b7c-5a0a-8d8e-5a52f3c0b9d1")

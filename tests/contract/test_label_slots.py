@@ -32,7 +32,7 @@ from harebell.contract.ticket import Ticket
 from harebell.domain.concurrency import Label
 from harebell.domain.run_states import Reason, RunState
 from harebell.executor.claiming.overlap import OverlapPlan, claim_with_overlap
-from harebell.storage.run_completion import wake_labels
+from harebell.ledger.woken_runs import wake_labels
 from harebell.storage.runs import claims, completion, label_slots, overlap
 
 WAITING = ("staged", "waiting_for_label")

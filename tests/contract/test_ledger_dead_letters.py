@@ -75,7 +75,12 @@ async def replay(ledger: asyncpg.Pool, letter: DeadLetter) -> bool:
     async with ledger.acquire() as connection, connection.transaction():
         found = await dead_letters.lock_dead_letters(connection, TENANT, [letter.id])
         dead_runs = [
-            RequestedReplay(each.id, each.run, each.replay_number or 0, each.override)
+            RequestedReplay(
+                id=each.id,
+                key=each.run,
+                replay_number=each.replay_number or 0,
+                override=each.override,
+            )
             for each in found.values()
             if each.run is not None
         ]

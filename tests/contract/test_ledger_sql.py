@@ -114,7 +114,10 @@ async def skip(ledger: asyncpg.Connection, keys: Keys) -> None:
 
 async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
     requested = [
-        replays.RequestedReplay(uuid5(key.schedule_id, "dead letter"), key, 0, None) for key in keys
+        replays.RequestedReplay(
+            id=uuid5(key.schedule_id, "dead letter"), key=key, replay_number=0, override=None
+        )
+        for key in keys
     ]
     return await replays.stage_replays(ledger, PLACEMENT.tenant, requested)
 

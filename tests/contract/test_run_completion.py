@@ -10,10 +10,10 @@ from tests.fakes.publisher import FakePublisher
 
 from harebell.contract.policy import Overlap
 from harebell.domain.run_states import AttemptCompletion, Reason, RunState
+from harebell.ledger.publishing_transaction import publishing_transaction
+from harebell.ledger.run_completion import complete_and_publish
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import database_time
-from harebell.storage.publishing_transaction import publishing_transaction
-from harebell.storage.run_completion import complete_and_publish
 
 RUNNING = Row(RunState.RUNNING, 1)
 STOPPED = Row(RunState.RUNNING, 1, Reason.CANCELLED, has_stop_request=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from harebell.client.connection import PUBLISH_TIMEOUT
+from harebell.connection.amqp import PUBLISH_TIMEOUT
 from harebell.contract.amqp_names import DELAY, DUE
 from harebell.contract.errors import BrokerUnavailable
 from harebell.messaging.publisher import OutgoingMessage, Publisher

@@ -24,9 +24,9 @@ from harebell.domain.run_states import Reason, RunState
 from harebell.executor.model import completion
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.intake.commands import check
+from harebell.ledger.publishing_transaction import PublishingTransaction
 from harebell.messaging.publisher import OutgoingMessage
 from harebell.messaging.ticket_batches import TicketHeader
-from harebell.storage.publishing_transaction import PublishingTransaction
 from harebell.storage.runs.claims import STATEMENTS as CLAIM_STATEMENTS
 from harebell.storage.runs.claims import ClaimKey
 from harebell.storage.runs.recovery import STATEMENTS as RECOVERY_STATEMENTS

@@ -10,9 +10,6 @@
 * base           one request and its checked response
 * rpc            requests and responses over AMQP
 * trace          the trace context of requests
-* connection     connections, confirms and timeouts
-* cancellation   cancellations that an error of a library hides
-* tls            faults of certificates and weak links in words
 """
 
 from harebell.client.client import Client

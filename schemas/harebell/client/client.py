@@ -19,7 +19,6 @@ from typing import Any, Final, Self, Unpack
 from harebell.client.base import parse_response, parse_responses
 from harebell.client.breakers import BreakerMethods
 from harebell.client.calendars import CalendarMethods
-from harebell.client.connection import Connection, login_of
 from harebell.client.dead_letters import DeadLetterMethods
 from harebell.client.reports import ReportMethods
 from harebell.client.requests import (
@@ -33,6 +32,7 @@ from harebell.client.requests import (
     schedule_bytes,
 )
 from harebell.client.rpc import RpcChannel
+from harebell.connection.amqp import Connection, login_of
 from harebell.contract import __version__
 from harebell.contract.amqp_names import COMMANDS, DEFAULT_TENANT, OPERATIONS_TENANT
 from harebell.contract.commands import Resolution

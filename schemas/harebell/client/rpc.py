@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 from aio_pika import Message
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, DeliveryMode
 
-from harebell.client.connection import PUBLISH_TIMEOUT, Connection, translate_amqp_errors
 from harebell.client.trace import trace_headers
+from harebell.connection.amqp import PUBLISH_TIMEOUT, Connection, translate_amqp_errors
 from harebell.contract.amqp_names import APP_ID, DIRECT_REPLY, JSON, message_key, message_type
 from harebell.contract.errors import BrokerUnavailable, ResponseTimeout
 

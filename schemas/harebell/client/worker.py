@@ -19,7 +19,7 @@ import orjson
 from aio_pika.abc import AbstractIncomingMessage
 
 from harebell.client.client import Client
-from harebell.client.connection import close, connect, translate_amqp_errors
+from harebell.connection.amqp import close, connect, translate_amqp_errors
 from harebell.contract import __version__
 from harebell.contract.amqp_names import ATTEMPT, FENCING_TOKEN, HEARTBEAT, RUN_ID
 from harebell.contract.errors import BrokerUnavailable, CommandRejected, InvalidInput, Transient

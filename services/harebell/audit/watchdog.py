@@ -14,7 +14,7 @@ from harebell.audit.gauges import Audited, AuditGauges, write_gauges
 from harebell.audit.model.records import LATE_AFTER
 from harebell.audit.model.report import MissedHeartbeat, Report
 from harebell.audit.store import connect_read_only
-from harebell.client.connection import Connection, login_of
+from harebell.connection.amqp import Connection, login_of
 from harebell.contract.errors import HarebellError, Unroutable
 from harebell.contract.events import LivenessEventData, make_event
 from harebell.contract.types import instant_text

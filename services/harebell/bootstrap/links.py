@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import structlog
 
 from harebell.bootstrap.health import Health
-from harebell.client.connection import parse_amqp_urls
-from harebell.client.tls import BAD_CERTIFICATE, broker_weaknesses
+from harebell.connection.amqp import parse_amqp_urls
+from harebell.connection.tls import BAD_CERTIFICATE, broker_weaknesses
 from harebell.contract.errors import BrokerUnavailable
 from harebell.runtime.database_url import read_database_url
 from harebell.runtime.settings import ServiceSettings

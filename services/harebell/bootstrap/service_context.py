@@ -15,7 +15,7 @@ from aio_pika.abc import AbstractConnection
 from harebell.bootstrap.health import Health, serve_health
 from harebell.bootstrap.links import LinkFaults, show_links
 from harebell.bootstrap.supervisor import READY, SUPERVISOR
-from harebell.client.connection import HEARTBEAT, Connection, close, connect, login_of
+from harebell.connection.amqp import HEARTBEAT, Connection, close, connect, login_of
 from harebell.contract import __version__
 from harebell.contract.errors import Transient
 from harebell.domain.sender import SenderPolicy, is_service

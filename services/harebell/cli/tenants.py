@@ -12,7 +12,7 @@ from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.options import Format
 from harebell.cli.framework.session import Session
-from harebell.client.connection import parse_amqp_urls
+from harebell.connection.amqp import parse_amqp_urls
 from harebell.contract.errors import InvalidInput
 from harebell.contract.views import TenantUsageView
 from harebell.domain.tenant_policy import TenantPolicies, size_text

@@ -15,7 +15,7 @@ from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode
 from harebell.cli.framework.options import Format
 from harebell.cli.framework.session import CLIENT_NAME, Session
-from harebell.client.connection import connect
+from harebell.connection.amqp import connect
 from harebell.contract import __version__
 from harebell.contract.amqp_names import tenant_exchange
 from harebell.contract.errors import InvalidInput

@@ -39,6 +39,7 @@ from harebell.dlq_inspector.model.results import ResultStatus, discard_results, 
 from harebell.dlq_inspector.replay import ReplayRequest, Replays, Results, start_replays
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.store import dead_letters, groups
+from harebell.ledger.publishing_transaction import publishing_transaction
 from harebell.messaging import run_log
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.sender_check import SENDER
@@ -46,7 +47,6 @@ from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.publishing_transaction import publishing_transaction
 
 InspectorCommand: TypeAlias = (
     DeadLetterReplay

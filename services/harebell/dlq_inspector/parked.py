@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractConnection
 
-from harebell.client.connection import (
+from harebell.connection.amqp import (
     BROKER_REPLY_TIMEOUT,
     close,
     open_probe_channel,

@@ -51,7 +51,12 @@ async def start_replays(
     replayable = [each for each in locked.values() if each.is_replayable]
     commands = await _dead_commands(connection, request.tenant, locked.values())
     dead_runs = [
-        RequestedReplay(each.id, each.run, each.replay_number, each.next_override(request.trace))
+        RequestedReplay(
+            id=each.id,
+            key=each.run,
+            replay_number=each.replay_number,
+            override=each.next_override(request.trace),
+        )
         for each in replayable
         if each.run is not None and each.replay_number is not None
     ]

@@ -26,12 +26,12 @@ from harebell.dlq_inspector.model.replay_job import (
 from harebell.dlq_inspector.model.results import ResultStatus
 from harebell.dlq_inspector.replay import ReplayRequest, start_replays
 from harebell.dlq_inspector.store import replay_jobs
+from harebell.ledger.publishing_transaction import PublishingTransaction, publishing_transaction
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.publishing_transaction import PublishingTransaction, publishing_transaction
 
 # Another dlq_inspector may have stopped after it accepted a replay job, so every process polls.
 POLL_INTERVAL: Final = 5.0  # seconds

@@ -21,6 +21,8 @@ from harebell.executor.model.completion import completion_of, decide_next
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.targets.attempt import AttemptOutcome, Success
+from harebell.ledger.publishing_transaction import publishing_transaction
+from harebell.ledger.run_completion import complete_and_publish
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.run_events import run_event
@@ -28,8 +30,6 @@ from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock
 from harebell.runtime.retries import backoff_delay
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.publishing_transaction import publishing_transaction
-from harebell.storage.run_completion import complete_and_publish
 from harebell.storage.runs import completion
 
 MAX_ROWS: Final = 500  # of a statement

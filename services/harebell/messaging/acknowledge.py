@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, assert_never
 
 import structlog
 
-from harebell.client.connection import translate_amqp_errors
+from harebell.connection.amqp import translate_amqp_errors
 from harebell.contract.amqp_names import X_DELAY, check_version
 from harebell.contract.dead_letter import DeadMessage
 from harebell.contract.errors import BrokerUnavailable, HarebellError, Rejected, Transient

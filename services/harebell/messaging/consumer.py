@@ -11,7 +11,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.abc import DeliveredMessage
 from aiormq.exceptions import ChannelClosed
 
-from harebell.client.connection import (
+from harebell.connection.amqp import (
     BROKER_REPLY_TIMEOUT,
     close,
     open_probe_channel,

@@ -9,7 +9,7 @@ import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import ChannelAccessRefused, ChannelClosed
 
-from harebell.client.connection import (
+from harebell.connection.amqp import (
     BROKER_REPLY_TIMEOUT,
     open_probe_channel,
     translate_amqp_errors,

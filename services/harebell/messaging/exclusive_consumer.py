@@ -9,7 +9,7 @@ import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from pamqp.common import FieldValue
 
-from harebell.client.connection import BROKER_REPLY_TIMEOUT, close, translate_amqp_errors
+from harebell.connection.amqp import BROKER_REPLY_TIMEOUT, close, translate_amqp_errors
 from harebell.contract.errors import InvalidInput, Transient
 from harebell.messaging.foreign_messages import refuse_foreign
 from harebell.runtime.clock import monotonic

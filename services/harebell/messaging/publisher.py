@@ -9,7 +9,7 @@ import aio_pika
 from aio_pika.abc import DeliveryMode
 from pamqp.common import FieldValue
 
-from harebell.client.connection import PUBLISH_TIMEOUT, Connection
+from harebell.connection.amqp import PUBLISH_TIMEOUT, Connection
 from harebell.contract.amqp_names import APP_ID, JSON
 from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
 

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractConnection
 
-from harebell.client.connection import (
+from harebell.connection.amqp import (
     BROKER_REPLY_TIMEOUT,
     PUBLISH_TIMEOUT,
     close,

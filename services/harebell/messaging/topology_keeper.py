@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import structlog
 from aio_pika.abc import AbstractConnection
 
-from harebell.client.connection import close, translate_amqp_errors
+from harebell.connection.amqp import close, translate_amqp_errors
 from harebell.contract.errors import InvalidInput, Transient, Unroutable
 from harebell.messaging.declare import declare, find_missing
 from harebell.messaging.topology.declarations import Topology

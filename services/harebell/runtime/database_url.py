@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, TypeVar, assert_never
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from harebell.client.tls import TlsServer, client_context, is_loopback
+from harebell.connection.tls import TlsServer, client_context, is_loopback
 from harebell.contract.errors import InvalidInput
 
 SCHEMES: Final = ("postgresql", "postgres", "postgresql+asyncpg")

@@ -24,7 +24,7 @@ from pydantic import (
     field_validator,
 )
 
-from harebell.client.connection import parse_amqp_urls
+from harebell.connection.amqp import parse_amqp_urls
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import invalid
 from harebell.contract.schedule import DEFAULT_POOL, MAX_SIGNING_KEYS

@@ -11,8 +11,8 @@ from sqlalchemy import ClauseElement, Select
 from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from harebell.client.cancellation import raise_if_cancelled
-from harebell.client.tls import BAD_CERTIFICATE, CertificateFault, certificate_fault
+from harebell.connection.cancellation import raise_if_cancelled
+from harebell.connection.tls import BAD_CERTIFICATE, CertificateFault, certificate_fault
 from harebell.contract.errors import DatabaseUnavailable, InvalidInput
 from harebell.runtime.database_url import (
     FIELD,

@@ -17,12 +17,12 @@ from harebell.contract.json_codec import decode_model, list_adapter
 from harebell.contract.message import parse
 from harebell.domain.run_states import RunState
 from harebell.domain.schedule_status import result_of
+from harebell.ledger.publishing_transaction import publishing_transaction
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.event_publisher import publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.ticker.events import (
     has_new_state,
     planning_events,

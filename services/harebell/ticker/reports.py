@@ -25,6 +25,8 @@ from harebell.contract.responses import RunResponse
 from harebell.domain.progress import ProgressEventLimit
 from harebell.domain.retry import NO_WAIT, no_min_wait
 from harebell.domain.run_states import AttemptCompletion, ReportedRun, RunState
+from harebell.ledger.publishing_transaction import publishing_transaction
+from harebell.ledger.run_completion import complete_and_publish
 from harebell.messaging.accepted_messages import CommandReplies
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
@@ -34,8 +36,6 @@ from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
 from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.publishing_transaction import publishing_transaction
-from harebell.storage.run_completion import complete_and_publish
 from harebell.storage.runs import delegation
 from harebell.storage.runs.delegation import ReportRef
 from harebell.storage.runs.tickets import rebuild_tickets

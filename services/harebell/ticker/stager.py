@@ -11,6 +11,7 @@ import structlog
 
 from harebell.contract.errors import Transient
 from harebell.domain.run_states import ScheduleState
+from harebell.ledger.publishing_transaction import publishing_transaction
 from harebell.messaging import run_log
 from harebell.messaging.event_publisher import publish_events
 from harebell.messaging.publisher import Publisher
@@ -18,7 +19,6 @@ from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock, monotonic
 from harebell.runtime.event_wait import wait_until_set
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.ticker import metrics
 from harebell.ticker.events import planning_events
 from harebell.ticker.model.planning import plan_schedule

@@ -10,8 +10,8 @@ from pamqp.common import FieldTable
 from yarl import URL
 
 from harebell.client import BrokerUnavailable, Client, Unroutable
-from harebell.client.connection import CHANNEL_REPLACE_PAUSE, Connection
 from harebell.client.rpc import RpcChannel
+from harebell.connection.amqp import CHANNEL_REPLACE_PAUSE, Connection
 from harebell.contract.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 import uvloop
 
-from harebell.client.connection import connect
+from harebell.connection.amqp import connect
 from harebell.contract.errors import BrokerUnavailable
 
 ROUNDS, CONCURRENT = 3, 10  # the error of the library depends on the progress of the connection

@@ -14,7 +14,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from tests.fakes.tickets import header
 from tests.rig.servers import as_role
 
-from harebell.client.connection import Connection, connect
+from harebell.connection.amqp import Connection, connect
 from harebell.contract import amqp_names
 from harebell.contract.amqp_names import Lane
 from harebell.dispatcher.service import serve

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 from tests.fakes.tickets import ticket
 
-from harebell.client.connection import PUBLISH_TIMEOUT
+from harebell.connection.amqp import PUBLISH_TIMEOUT
 from harebell.contract.ticket import Ticket
 from harebell.domain.fencing_token import seq_of
 from harebell.domain.run_states import NewRun, Placement

@@ -12,7 +12,7 @@ import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 from tests.rig.servers import as_role
 
-from harebell.client.connection import connect
+from harebell.connection.amqp import connect
 from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.intake.service import serve

@@ -11,7 +11,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection
 from tests.integration.bootstrap.clocks import fixed_time
 from tests.rig.tcp_proxy import TcpProxy
 
-from harebell.client.connection import Connection, connect
+from harebell.connection.amqp import Connection, connect
 from harebell.contract.dead_letter import DeadMessage
 from harebell.messaging.acknowledge import Acknowledger
 from harebell.messaging.consumer import Accepts, Consumer, Worker

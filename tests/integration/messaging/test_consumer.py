@@ -8,7 +8,7 @@ import pytest
 from tests.integration.messaging.inbox import QUEUE, Inbox, open_inbox
 from tests.rig.tcp_proxy import AmqpProxy
 
-from harebell.client.connection import login_of
+from harebell.connection.amqp import login_of
 from harebell.messaging import metrics
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.consumer import ConcurrentWorker, OrderedWorker

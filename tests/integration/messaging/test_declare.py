@@ -2,7 +2,7 @@
 
 import pytest
 
-from harebell.client.connection import connect
+from harebell.connection.amqp import connect
 from harebell.messaging.declare import declare, find_differences
 from harebell.messaging.topology.bus import SYSTEM
 

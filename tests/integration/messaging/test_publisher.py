@@ -11,7 +11,7 @@ import pytest
 from tests.integration.messaging.inbox import QUEUE, WITHIN, Inbox, open_inbox
 from tests.rig.tcp_proxy import TcpProxy
 
-from harebell.client.connection import Connection
+from harebell.connection.amqp import Connection
 from harebell.contract.amqp_names import EVENTS
 from harebell.contract.errors import BrokerUnavailable, Unroutable
 from harebell.contract.events import make_event

@@ -9,7 +9,7 @@ import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from tests.integration.messaging.inbox import WITHIN
 
-from harebell.client.connection import connect
+from harebell.connection.amqp import connect
 from harebell.contract.amqp_names import DIRECT_REPLY
 from harebell.messaging.replies import Replies, reply
 

@@ -8,7 +8,7 @@ from aio_pika.abc import AbstractConnection
 from tests.integration.bootstrap.clocks import fixed_time
 from tests.rig.tcp_proxy import AmqpProxy, TcpProxy
 
-from harebell.client.connection import CHANNEL_REPLACE_PAUSE, Connection, close, connect
+from harebell.connection.amqp import CHANNEL_REPLACE_PAUSE, Connection, close, connect
 from harebell.contract.errors import BrokerUnavailable, Unroutable
 from harebell.messaging.acknowledge import DONE, Acknowledger, Delivery, Outcome
 from harebell.messaging.consumer import ConcurrentWorker, Consumer

@@ -8,12 +8,12 @@ from tests.fakes.tickets import header
 from tests.integration.executor.environment import FaultyPool, open_faulty_pool
 
 from harebell.contract.errors import BrokerUnavailable, DatabaseUnavailable
-from harebell.messaging.publisher import OutgoingMessage
-from harebell.storage.publishing_transaction import (
+from harebell.ledger.publishing_transaction import (
     SLOW_COMMIT,
     PublishingTransaction,
     publishing_transaction,
 )
+from harebell.messaging.publisher import OutgoingMessage
 
 pytestmark = pytest.mark.postgres
 

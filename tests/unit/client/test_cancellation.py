@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from aiormq.exceptions import ChannelInvalidStateError
 
-from harebell.client.connection import translate_amqp_errors
+from harebell.connection.amqp import translate_amqp_errors
 from harebell.contract.errors import BrokerUnavailable, DatabaseUnavailable, Transient
 from harebell.runtime.event_wait import wait_until_set
 from harebell.storage.engine import translate_db_errors

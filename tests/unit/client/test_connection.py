@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from harebell.client.connection import connect, parse_amqp_urls
+from harebell.connection.amqp import connect, parse_amqp_urls
 from harebell.contract.errors import BrokerUnavailable, InvalidInput
 from harebell.dev.ports import LOOPBACK
 

@@ -1,7 +1,7 @@
 import pytest
 
-from harebell.client.connection import parse_amqp_urls
-from harebell.client.tls import broker_weaknesses
+from harebell.connection.amqp import parse_amqp_urls
+from harebell.connection.tls import broker_weaknesses
 from harebell.contract.errors import InvalidInput
 
 

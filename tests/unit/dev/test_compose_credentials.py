@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harebell.client.connection import parse_amqp_urls
+from harebell.connection.amqp import parse_amqp_urls
 from harebell.contract.errors import InvalidInput
 from harebell.dev.compose_credentials import (
     MASTER,

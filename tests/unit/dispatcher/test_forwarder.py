@@ -10,7 +10,7 @@ import aio_pika
 import pytest
 from tests.fakes.tickets import NINE, header, headers
 
-from harebell.client.connection import PUBLISH_TIMEOUT, Connection
+from harebell.connection.amqp import PUBLISH_TIMEOUT, Connection
 from harebell.contract import amqp_names
 from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
 from harebell.dispatcher.release.forwarder import Forwarder

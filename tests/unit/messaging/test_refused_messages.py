@@ -3,7 +3,7 @@
 import aio_pika
 import pytest
 
-from harebell.client.connection import PUBLISH_TIMEOUT, Connection
+from harebell.connection.amqp import PUBLISH_TIMEOUT, Connection
 from harebell.contract.errors import BrokerUnavailable, NotAllowed
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 

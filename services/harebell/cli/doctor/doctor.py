@@ -19,7 +19,7 @@ from harebell.cli.framework.exit_codes import ExitCode
 from harebell.cli.framework.options import Format
 from harebell.cli.framework.output import Output
 from harebell.cli.framework.session import Session
-from harebell.client.connection import close, parse_amqp_urls
+from harebell.connection.amqp import close, parse_amqp_urls
 from harebell.contract import __version__
 from harebell.contract.errors import HarebellError, InvalidInput
 from harebell.contract.message import parse

@@ -13,8 +13,8 @@ from yarl import URL
 from harebell.cli.doctor.checks import UNREACHABLE, Check, failed, passed, skipped, warned
 from harebell.cli.framework.session import CLIENT_NAME
 from harebell.cli.topology import NO_INTAKE
-from harebell.client.connection import connect
-from harebell.client.tls import TlsServer, broker_weaknesses, expires_at, read_certificate
+from harebell.connection.amqp import connect
+from harebell.connection.tls import TlsServer, broker_weaknesses, expires_at, read_certificate
 from harebell.contract import __version__
 from harebell.contract.errors import HarebellError
 from harebell.messaging import declare

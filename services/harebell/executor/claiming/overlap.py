@@ -19,12 +19,12 @@ from harebell.domain.run_states import Reason, RunState
 from harebell.executor import metrics
 from harebell.executor.claiming.claimer import ClaimResult, TicketsByKey
 from harebell.executor.claiming.labels import decide_labels
+from harebell.ledger.woken_runs import labels_of
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.run_events import run_event_without_attempt, stop_request_message
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock, monotonic
-from harebell.storage.run_completion import labels_of
 from harebell.storage.runs import claims, label_slots, overlap, staging
 from harebell.storage.runs.overlap import OpenRunRow, Role
 

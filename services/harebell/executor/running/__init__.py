@@ -10,7 +10,6 @@
 * tenant_bulkhead   the share of the slots that one tenant may use, and its quota
 * leases            renewals of leases, and the control queue
 * delegations       leases that belong to workers
-* delays            the new rows and tickets of runs that must start later
 * rate_limiter      reservations and admissions of rate limited runs
 * blackouts         runs that wait for the end of a blackout
 * stop_requests     cancellation of runs on request

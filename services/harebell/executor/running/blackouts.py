@@ -20,12 +20,12 @@ from harebell.domain.run_states import Reason
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.claimed_runs import ClaimedRuns
-from harebell.executor.running.delays import delay_and_publish
+from harebell.ledger.delayed_runs import delay_and_publish
+from harebell.ledger.publishing_transaction import publishing_transaction
 from harebell.messaging.publisher import Publisher
 from harebell.runtime.clock import Clock, monotonic
 from harebell.runtime.micro_batcher import MicroBatcher
 from harebell.runtime.retries import backoff_delay
-from harebell.storage.publishing_transaction import publishing_transaction
 
 log = structlog.get_logger()
 

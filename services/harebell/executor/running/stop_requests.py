@@ -13,12 +13,12 @@ from harebell.contract.ids import RunKey
 from harebell.domain.run_states import STOPPING_REASONS, Reason, RunState
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.claimed_runs import ClaimedRuns
+from harebell.ledger.publishing_transaction import publishing_transaction
+from harebell.ledger.run_completion import cancel_unstarted_and_publish
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.run_events import run_event_without_attempt
 from harebell.runtime.clock import Clock
-from harebell.storage.publishing_transaction import publishing_transaction
-from harebell.storage.run_completion import cancel_unstarted_and_publish
 from harebell.storage.runs import claims
 
 log = structlog.get_logger()
@@ -34,7 +34,7 @@ class StoppableLane(Protocol):
         """Remove and return the runs with these keys that have not started."""
 
     def add(self, runs: Iterable[ClaimedRun]) -> None:
-        """Queue runs again."""
+        """Queue runs until their due time."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,11 +7,11 @@ import structlog
 
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.claimed_runs import ClaimedRuns
+from harebell.ledger.publishing_transaction import publishing_transaction
 from harebell.messaging import run_log
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime.clock import Clock
-from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.storage.runs import claims
 
 log = structlog.get_logger()

@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeAlias, cast
 from aio_pika import DeliveryMode, Message
 from pamqp.common import FieldTable
 
-from harebell.client.connection import Connection
+from harebell.connection.amqp import Connection
 from harebell.contract.amqp_names import APP_ID
 from harebell.contract.errors import (
     BrokerUnavailable,

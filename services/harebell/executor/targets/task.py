@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 import structlog
 
-from harebell.client.cancellation import is_being_cancelled
+from harebell.connection.cancellation import is_being_cancelled
 from harebell.contract.target import TaskCall
 from harebell.contract.types import MAX_DURATION
 from harebell.domain.retry import Failure

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 import asyncpg
@@ -72,7 +72,8 @@ WHERE state.schedule_id = reopened.schedule_id
 )
 
 
-class RequestedReplay(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedReplay:
     """A dead run to stage again, for the dead letter with this id."""
 
     id: UUID

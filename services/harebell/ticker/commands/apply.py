@@ -25,6 +25,7 @@ from harebell.contract.responses import BulkResponse, ErrorResponse, ScheduleRes
 from harebell.contract.types import instant_text
 from harebell.domain.run_states import ScheduleState
 from harebell.domain.usage_counts import BACKFILL_RUNS, SCHEDULES, UsageCounts, UsageKey
+from harebell.ledger.publishing_transaction import publishing_transaction
 from harebell.messaging import run_log
 from harebell.messaging.accepted_messages import CommandReplies
 from harebell.messaging.acknowledge import Delivery, Outcome
@@ -36,7 +37,6 @@ from harebell.runtime import metrics as runtime_metrics
 from harebell.runtime.clock import Clock, monotonic
 from harebell.runtime.computations import Computations
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.storage.runs.tickets import rebuild_tickets
 from harebell.ticker import metrics
 from harebell.ticker.commands.batch import BatchItem, CommandBatch, PartSize, read_batches

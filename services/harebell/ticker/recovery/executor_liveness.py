@@ -9,7 +9,7 @@ from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity
 from pamqp.commands import Queue
 
 from harebell.bootstrap.service_context import connection_properties
-from harebell.client.connection import BROKER_REPLY_TIMEOUT, close, connect, translate_amqp_errors
+from harebell.connection.amqp import BROKER_REPLY_TIMEOUT, close, connect, translate_amqp_errors
 from harebell.contract.amqp_names import Lane
 from harebell.contract.errors import BrokerUnavailable
 from harebell.messaging.topology.bus import (

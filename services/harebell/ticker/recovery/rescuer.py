@@ -24,6 +24,8 @@ from harebell.domain.run_states import (
     is_executor,
     state_after,
 )
+from harebell.ledger.publishing_transaction import PublishingTransaction, publishing_transaction
+from harebell.ledger.run_completion import complete_and_publish
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.run_events import run_event, run_event_without_attempt
@@ -32,8 +34,6 @@ from harebell.messaging.topology.delay_queues import LONGEST_DELAY, Tier, route
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.publishing_transaction import PublishingTransaction, publishing_transaction
-from harebell.storage.run_completion import complete_and_publish
 from harebell.storage.runs import recovery
 from harebell.storage.runs.tickets import rebuild_tickets
 from harebell.ticker import metrics

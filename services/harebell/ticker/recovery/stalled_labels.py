@@ -3,11 +3,11 @@
 import asyncpg
 import structlog
 
+from harebell.ledger.publishing_transaction import publishing_transaction
+from harebell.ledger.woken_runs import wake_labels
 from harebell.messaging.publisher import Publisher
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.publishing_transaction import publishing_transaction
-from harebell.storage.run_completion import wake_labels
 from harebell.storage.runs import label_slots
 from harebell.ticker import metrics
 

@@ -8,11 +8,11 @@ import structlog
 
 from harebell.contract.policy import Overlap
 from harebell.contract.ticket import Ticket
+from harebell.ledger.publishing_transaction import publishing_transaction
+from harebell.ledger.woken_runs import labels_of, wake_next
 from harebell.messaging.publisher import Publisher
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.publishing_transaction import publishing_transaction
-from harebell.storage.run_completion import labels_of, wake_next
 from harebell.storage.runs import label_slots, overlap
 from harebell.storage.runs.tickets import rebuild_tickets
 from harebell.ticker import metrics

@@ -7,9 +7,9 @@ from harebell.contract.ids import RunKey
 from harebell.contract.ticket import Ticket
 from harebell.contract.types import ceil_ms
 from harebell.domain.run_states import Reason
+from harebell.ledger.publishing_transaction import PublishingTransaction
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.messaging.topology.delay_queues import LONGEST_DELAY, Tier, route
-from harebell.storage.publishing_transaction import PublishingTransaction
 from harebell.storage.runs.delays import DelayedRun, delay_runs
 
 Delay = tuple[Ticket, int, datetime]  # the sequence number of the row, and the time of the start

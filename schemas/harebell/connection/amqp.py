@@ -19,8 +19,8 @@ from aiormq.exceptions import (
 from pamqp.common import FieldValue
 from yarl import URL
 
-from harebell.client.cancellation import is_being_cancelled, raise_if_cancelled
-from harebell.client.tls import BAD_CERTIFICATE, TlsServer, certificate_fault
+from harebell.connection.cancellation import is_being_cancelled, raise_if_cancelled
+from harebell.connection.tls import BAD_CERTIFICATE, TlsServer, certificate_fault
 from harebell.contract.errors import BrokerUnavailable, InvalidInput, NotAllowed, Unroutable
 
 DEFAULT_USER: Final = "guest"  # the login of the AMQP library for a URL without a user
