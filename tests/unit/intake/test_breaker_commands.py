@@ -5,9 +5,10 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.fakes.command_check import check
 
 from harebell.contract.errors import NotAllowed
-from harebell.intake.commands.check import CheckResult, IncomingRequest, check, check_operations
+from harebell.intake.commands.check import CheckResult, IncomingRequest, check_operations
 from harebell.intake.commands.publish import accepted_commands_message
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)

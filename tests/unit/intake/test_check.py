@@ -6,6 +6,7 @@ from uuid import UUID
 
 import orjson
 import pytest
+from tests.fakes.command_check import check
 
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.contract.commands import SchedulePut
@@ -13,7 +14,7 @@ from harebell.contract.ids import RunKey, schedule_id, schedule_id_of_request
 from harebell.contract.json_codec import encode
 from harebell.domain.default_schedule import DefaultWhen
 from harebell.domain.sender import UNKNOWN_TENANT, Sender
-from harebell.intake.commands.check import IncomingRequest, check
+from harebell.intake.commands.check import IncomingRequest
 from harebell.intake.commands.rules import IntakePolicy
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)

@@ -4,13 +4,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.fakes.command_check import check
 from tests.fakes.schedules import TASK
 from tests.fakes.tickets import NINE
 
 from harebell.contract.json_codec import encode_plain
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.domain.usage_counts import UsageCounts, UsageKey
-from harebell.intake.commands.check import CheckResult, IncomingRequest, check
+from harebell.intake.commands.check import CheckResult, IncomingRequest
 from harebell.intake.commands.definition import TargetPolicy
 from harebell.intake.commands.handler import count_usage
 from harebell.intake.commands.rules import IntakePolicy

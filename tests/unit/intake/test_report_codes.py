@@ -4,12 +4,13 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.fakes.command_check import check
 from tests.fakes.tickets import NINE, ticket
 
 from harebell.contract.commands import RunFail
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
-from harebell.intake.commands.check import IncomingRequest, check
+from harebell.intake.commands.check import IncomingRequest
 
 
 def checked(verb: str, **fields: Any) -> Any:

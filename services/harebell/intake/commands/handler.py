@@ -18,7 +18,8 @@ from harebell.domain.usage_counts import PUTS, UsageCounts, UsageKey
 from harebell.intake.commands.check import (
     CheckResult,
     IncomingRequest,
-    check_steps,
+    MessageCheck,
+    reject_message,
 )
 from harebell.intake.commands.command_span import end_command, start_command, with_span
 from harebell.intake.commands.publish import (
@@ -169,22 +170,20 @@ class CommandHandler:
 
     async def _check(self, request: IncomingRequest, accepted_at: datetime) -> CheckResult:
         """Check a message within its bound of CPU time."""
-        steps = check_steps(request, accepted_at=accepted_at, policy=self._policy)
-        spent = 0.0
         try:
-            while True:
-                next(steps)
+            message = MessageCheck.begin(request, accepted_at=accepted_at, policy=self._policy)
+            items, spent = [], 0.0
+            for item in message.items():
+                items.append(item)
                 spent += await self._spend()
                 if spent > MAX_CHECK_CPU:
-                    steps.throw(
-                        TooExpensive(
-                            "The check of the message must need at most "
-                            f"{MAX_CHECK_CPU:g} s of CPU time, not more."
-                        )
+                    raise TooExpensive(
+                        f"The check of the message must need at most {MAX_CHECK_CPU:g} s of CPU "
+                        "time, not more."
                     )
-        except StopIteration as end:
-            result: CheckResult = end.value
-            return result
+        except Rejected as error:
+            return reject_message(request, accepted_at, error)
+        return message.result(items)
 
     async def _spend(self) -> float:
         """Return the CPU seconds since the last call, and let other tasks run now and then.
