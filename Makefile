@@ -28,7 +28,7 @@ UV := env -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS \
 EXPORT := $(UV) export --frozen --format requirements.txt --no-emit-project --no-header
 AUDIT := $(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off
 
-.PHONY: help demo unit test affected test-all test-long test-clock selection deploy mutants chaos bench check docs pictures lock sbom deb audit-packages down
+.PHONY: help demo unit test affected test-all test-long test-clock selection deploy mutants chaos bench check docs pictures lock sbom deb audit-packages release-check down
 .NOTPARALLEL:
 
 help:
@@ -60,6 +60,8 @@ help:
 	@echo "make deb        Build the Debian package with the units of systemd: dist/harebell_*.deb."
 	@echo "make audit-packages"
 	@echo "                Compare the locked versions with the known vulnerabilities of PyPI."
+	@echo "make release-check"
+	@echo "                Build the wheels twice, check them and install them on each Python from 3.11."
 	@echo "make down       Stop the processes that make demo has started."
 
 demo:
@@ -145,6 +147,10 @@ audit-packages:
 		$(AUDIT) --requirement requirements/$$file.txt || { \
 		echo "The audit of requirements/$$file.txt failed: see the reason above." >&2; exit 1; }; \
 	done
+
+release-check:
+	@$(SET_UP)
+	@$(BIN)/python -m tests.tools.release_check
 
 down:
 	@[ ! -x $(BIN)/harebell ] || $(BIN)/harebell dev stop
