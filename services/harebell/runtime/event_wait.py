@@ -1,7 +1,6 @@
-"""Bounded waits for events."""
+"""A bounded wait for an event."""
 
 import asyncio
-from collections.abc import Sequence
 
 
 async def wait_until_set(event: asyncio.Event, seconds: float) -> bool:
@@ -15,13 +14,3 @@ async def wait_until_set(event: asyncio.Event, seconds: float) -> bool:
             return await event.wait()
     except TimeoutError:
         return False
-
-
-async def wait_for_first(events: Sequence[asyncio.Event], seconds: float | None) -> None:
-    """Wait until one of the events is set, or at most `seconds`."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waits:
-            each.cancel()

@@ -190,6 +190,9 @@ class CollectingStarter(LaneStarter):
         self.queue = StartQueue()  # stays empty
         self.capacity_changed = asyncio.Event()
 
+    def watch_capacity(self) -> asyncio.Event:
+        return self.capacity_changed
+
     def capacity(self) -> int:
         return self.limit - len(self.runs)
 

@@ -438,23 +438,24 @@ async def test_capacity_is_low_while_a_run_is_late(lane: LaneHarness) -> None:
 
 
 async def test_waiting_runs_reduce_the_capacity(lane: LaneHarness) -> None:
-    before = lane.starter.capacity()
+    before, changed = lane.starter.capacity(), lane.starter.watch_capacity()
 
     lane.starter.add([lane.claimed(number, 60) for number in (1, 2, 3)])
 
     assert (before, lane.starter.capacity()) == (2, 0)
-    assert not lane.starter.capacity_changed.is_set()
+    assert not changed.is_set()
 
 
 async def test_removed_runs_increase_the_capacity(lane: LaneHarness) -> None:
     runs = [lane.claimed(number, 60) for number in (1, 2, 3)]
     lane.starter.add(runs)
+    changed = lane.starter.watch_capacity()
 
     removed = lane.starter.remove_unstarted({run.key for run in runs})
 
     assert removed == runs
     assert lane.starter.capacity() == 2
-    assert lane.starter.capacity_changed.is_set()
+    assert changed.is_set()
 
 
 @dataclass

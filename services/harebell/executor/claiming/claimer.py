@@ -21,7 +21,6 @@ from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock, monotonic
-from harebell.runtime.event_wait import wait_for_first
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.runs import claims
 
@@ -84,9 +83,13 @@ class Claimer:
     start_guard: StartGuard
     _waiting: UnclaimedTickets = field(default_factory=UnclaimedTickets)
     _requested: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed: asyncio.Event = field(init=False)  # the capacity, or what waits for it
     _in_doubt: InDoubtClaims = field(default_factory=InDoubtClaims)
     _retries: set[asyncio.Task[None]] = field(default_factory=set)
     _is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._changed = self.starter.watch_capacity()
 
     async def claim(self, tickets: list[Ticket]) -> bool:
         """Claim the runs of a work batch. Return False if the claimer is closed before that.
@@ -98,6 +101,8 @@ class Claimer:
         request = ClaimRequest(tickets=tickets, done=asyncio.get_running_loop().create_future())
         self._waiting.add(request)
         self._requested.set()
+        # With faster attempts the lane may claim more, which no start reports.
+        self._changed.set()
         if self._is_closed:
             self.close()
         try:
@@ -145,17 +150,18 @@ class Claimer:
         )
 
     async def _wait_for_capacity(self) -> None:
-        """Wait until the lane may claim more runs, a ticket arrives, or a ticket becomes due.
-
-        With faster attempts the lane may claim more, which no start reports but the next ticket.
-        """
-        self._requested.clear()
-        self.starter.capacity_changed.clear()
+        """Wait until the lane may claim more runs, a ticket arrives, or a ticket becomes due."""
+        self._changed.clear()
         next_due = self._waiting.next_change(self.clock.now())
-        seconds = None
-        if next_due is not None:
-            seconds = max(GATHER_TIME, self.clock.to_monotonic(next_due) - monotonic())
-        await wait_for_first([self._requested, self.starter.capacity_changed], seconds)
+        if next_due is None:
+            await self._changed.wait()
+            return
+        seconds = max(GATHER_TIME, self.clock.to_monotonic(next_due) - monotonic())
+        timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            timer.cancel()
 
     def _next_portions(self) -> list[Portion]:
         """Remove and return the tickets of the next statement."""

@@ -40,10 +40,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class LaneStarter:
-    """The start queue, the slots and the unfinished attempts of one lane.
-
-    The starter sets `capacity_changed` when the lane may be able to claim more runs.
-    """
+    """The start queue, the slots and the unfinished attempts of one lane."""
 
     lane: Lane
     slots: int
@@ -56,7 +53,7 @@ class LaneStarter:
     timers: TimerFactory = loop_timer
     queue: StartQueue = field(default_factory=StartQueue)
     running: dict[ClaimedRun, asyncio.Task[None]] = field(default_factory=dict)
-    capacity_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _capacity_events: list[asyncio.Event] = field(default_factory=list)
     _is_closed: bool = False
     _stop_reasons: dict[ClaimedRun, str] = field(default_factory=dict)
     _started_at: dict[ClaimedRun, float] = field(default_factory=dict)  # of unfinished attempts
@@ -67,6 +64,14 @@ class LaneStarter:
         self._throughput = ThroughputEstimate(self.slots)
         self.start_guard.watch(self.next_start)
         self.tenants.attempts.watch(self._resume_tenant)
+
+    def watch_capacity(self) -> asyncio.Event:
+        """Return a new event, which the starter sets when the lane may be able to claim more.
+
+        Each claimer has one of its own, which it clears, and sets when it has to decide again.
+        """
+        self._capacity_events.append(asyncio.Event())
+        return self._capacity_events[-1]
 
     def capacity(self) -> int:
         """Return the number of runs that the lane may claim now."""
@@ -116,7 +121,7 @@ class LaneStarter:
         """Remove and return the runs with these keys that have not started."""
         removed = self.queue.remove_keys(keys)
         if removed:  # no start will report this capacity to the claimers
-            self.capacity_changed.set()
+            self._report_capacity()
         return removed
 
     async def run(self) -> None:
@@ -153,6 +158,10 @@ class LaneStarter:
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
+
+    def _report_capacity(self) -> None:
+        for event in self._capacity_events:
+            event.set()
 
     def _running_seconds(self) -> list[float]:
         """Return the seconds since the start of each unfinished attempt."""
@@ -198,11 +207,11 @@ class LaneStarter:
             self.queue.defer_tenant(run)
             if is_target_free:
                 self.queue.resume(run.target_share)
-        self.capacity_changed.set()
+        self._report_capacity()
 
     def _start(self, run: ClaimedRun) -> None:
         started_at = monotonic()
-        self.capacity_changed.set()
+        self._report_capacity()
         task = asyncio.get_running_loop().create_task(self.attempts.run(run))
         if task.done():  # an eager task may end before `create_task` returns
             self._throughput.record(monotonic() - started_at)
