@@ -149,7 +149,10 @@ def supersede_silently() -> Mutation:
     def respond(*args: Any, **more: Any) -> ScheduleResponse:
         return schedule_response(*args, **more | {"superseded": ()})
 
-    return patch.object(changes, "schedule_response", respond)
+    return _all(
+        patch.object(changes, "schedule_response", respond),
+        patch.object(replacements, "schedule_response", respond),
+    )
 
 
 def repeat_gets_new_request_id() -> Mutation:
