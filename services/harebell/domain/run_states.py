@@ -128,11 +128,6 @@ def is_allowed(actor: Actor, before: RunState, after: RunState) -> bool:
     return actor in TRANSITIONS.get((before, after), frozenset())
 
 
-def states_before(actor: Actor, after: RunState) -> list[RunState]:
-    """Return the states from which the actor may move a run to `after`, in a stable order."""
-    return sorted(state for state in RunState if is_allowed(actor, state, after))
-
-
 class Placement(NamedTuple):
     """The tenant, version, pool, lane and priority of a run, as a tuple (decision 19)."""
 

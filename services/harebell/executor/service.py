@@ -95,10 +95,9 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSteps:
-    """The steps of one lane. Each step knows only the next ones."""
+    """The first step of a lane, with its claimers, and the starter of the lane."""
 
     receiver: LaneReceiver
-    claimers: Claimers
     starter: LaneStarter
 
 
@@ -213,12 +212,11 @@ class Executor:
                 timers=timers,
             )
             stop_requests.watch(starter)
-            claimers = Claimers(
-                direct=make_claimer(strategy=direct, starter=starter),
-                overlap=make_claimer(strategy=overlap, starter=starter),
-            )
             receiver = LaneReceiver(
-                claimers=claimers,
+                claimers=Claimers(
+                    direct=make_claimer(strategy=direct, starter=starter),
+                    overlap=make_claimer(strategy=overlap, starter=starter),
+                ),
                 starter=starter,
                 rate_limiter=rate_limiter,
                 probes=probes,
@@ -226,7 +224,7 @@ class Executor:
                 publisher=publisher,
                 clock=clock,
             )
-            return LaneSteps(receiver=receiver, claimers=claimers, starter=starter)
+            return LaneSteps(receiver=receiver, starter=starter)
 
         slots_of_lanes = {
             Lane.HIGH: settings.slots_high,
@@ -316,7 +314,7 @@ class Executor:
 
     def _claimers(self) -> list[Claimer]:
         """Return all claimers, first those without overlap slots."""
-        claimers = [steps.claimers for steps in self.lanes.values()]
+        claimers = [steps.receiver.claimers for steps in self.lanes.values()]
         return [*(each.direct for each in claimers), *(each.overlap for each in claimers)]
 
 

@@ -27,7 +27,7 @@ from uuid import UUID
 import orjson
 
 from harebell.contract.ids import RunKey
-from harebell.domain.run_states import Actor, RunState, states_before
+from harebell.domain.run_states import Actor, RunState, is_allowed
 
 T = TypeVar("T")
 
@@ -66,8 +66,8 @@ def sql_list(texts: Iterable[str]) -> str:
 
 
 def before(actor: Actor, after: RunState) -> str:
-    """Return the right side of a comparison with the states that the actor may leave."""
-    return sql_list(states_before(actor, after))
+    """Return the right side of a comparison: the states from which the actor moves to `after`."""
+    return sql_list(state for state in RunState if is_allowed(actor, state, after))
 
 
 def nullable_array(values: Iterable[T | None]) -> list[T | None]:
