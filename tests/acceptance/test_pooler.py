@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 COUNTS = ServiceCounts(tickers=2, executors=2)
 LOAD = 200
+HOURLY = 20  # planned runs of the next 24 hours, of which the ends may be incomplete
 READY_TIMEOUT = 30.0  # seconds from an open port until every service works again
 
 
@@ -94,6 +95,9 @@ async def test_runs_execute_once_when_the_pooler_is_killed_under_load(
         await until_ready(stack, COUNTS, within=READY_TIMEOUT)
         runs = await tenant.until_runs(LOAD + 6, "succeeded", within=60)
         shown = [each async for each in tenant.harebell.schedules()]
+        # The forecast reads its schedules in parts, with a cursor of the server.
+        await tenant.put("hourly", {"every": "1h"}, target.http("hourly"))
+        forecasts = [await tenant.harebell.forecast(own=True) for _ in range(3)]
 
     ids = {row["schedule_id"] for row in runs}
     assert len(set(expected)) == LOAD
@@ -101,6 +105,8 @@ async def test_runs_execute_once_when_the_pooler_is_killed_under_load(
     pooled = [row for row in runs if str(row["schedule_id"]) in expected]
     assert_each_once(target.calls("pooled"), pooled, LOAD)
     assert len(target.calls("queued")) == 6
+    planned = [sum(filter(None, each.runs)) for each in forecasts]
+    assert min(planned) >= HOURLY
     assert "prepared statement" not in "".join(text for _, text in stack.log_tails(1000))
 
 
