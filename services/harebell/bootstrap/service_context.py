@@ -163,8 +163,8 @@ async def open_service(
 ) -> AsyncIterator[ServiceContext]:
     """Wait for RabbitMQ and PostgreSQL, then yield the context.
 
-    The health endpoints respond during the wait. `hot` selects the settings of the sessions of
-    PostgreSQL. Raise `InvalidInput` for an invalid file of tenant policies.
+    The health endpoints respond during the wait. Without `hot`, PostgreSQL plans each statement
+    for its parameters. Raise `InvalidInput` for an invalid file of tenant policies.
     """
     policies = await open_policies(settings)
     health = Health()
