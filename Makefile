@@ -112,7 +112,8 @@ check:
 # A warning, such as a link to a missing page or heading, fails the build.
 docs:
 	@$(SET_UP)
-	@$(call quietly,NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --config-file docs/site/mkdocs.yml)
+	@$(call quietly,NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --config-file .mkdocs.yml)
+	@cd docs && find . -name '*.md' -exec cp --parents -t ../dist/site {} +
 	@echo "Open dist/site/index.html."
 
 # The tests of these pages take the pictures of the terminal, the management UI, the forecast and the

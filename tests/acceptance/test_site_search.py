@@ -20,7 +20,7 @@ SEARCH_TIMEOUT_MS: Final = 60_000  # milliseconds
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the site, which `make docs` builds with the same options."""
     folder = tmp_path_factory.mktemp("site")
-    options = ["--strict", "--config-file", "docs/site/mkdocs.yml", "--site-dir", str(folder)]
+    options = ["--strict", "--config-file", ".mkdocs.yml", "--site-dir", str(folder)]
     completed = subprocess.run(  # noqa: S603  # a fixed command
         [sys.executable, "-m", "mkdocs", "build", *options],
         cwd=ROOT,
@@ -50,6 +50,6 @@ async def test_search_from_files_finds_a_page_without_another_server(site: Path)
 
 
 def test_site_contains_no_file_of_its_configuration(site: Path) -> None:
-    assert (site / "site" / "search-worker.js").exists()
+    assert (site / "site" / "iframe-worker.js").exists()
     assert not list(site.rglob("mkdocs.yml"))
     assert not list(site.rglob("*.jsonl"))

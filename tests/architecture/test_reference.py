@@ -18,7 +18,7 @@ def test_reference_page_is_up_to_date(name: str) -> None:
 
 
 def test_every_meaning_of_a_field_is_on_the_page() -> None:
-    page = (FOLDER / "schedule-fields.md").read_text(encoding="utf-8")
+    page = (FOLDER / "reference/schedule-fields.md").read_text(encoding="utf-8")
 
     assert [each for each in [*MEANINGS.values(), *MEANINGS_IN.values()] if each not in page] == []
 
@@ -35,7 +35,7 @@ def test_diagram_has_a_box_for_each_state_and_a_curve_for_each_transition() -> N
 
 
 def test_page_contains_each_command_with_its_options() -> None:
-    page = (FOLDER / "command-line.md").read_text(encoding="utf-8")
+    page = (FOLDER / "reference/command-line.md").read_text(encoding="utf-8")
 
     assert "## harebell dlq replays abort" in page
     assert "`--abort-on-failure-ratio" in page

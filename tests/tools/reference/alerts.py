@@ -15,8 +15,8 @@ def page() -> str:
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
     rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     intro = (
-        "The file `compose/prometheus/rules.yml` contains these rules.\n"
-        "The page [alerts](../operations/alerts.md) states the reasons and the steps of a person."
+        "You find these rules in `compose/prometheus/rules.yml`.\n"
+        "Why they alert, and what you do then, is on the page [alerts](../operations/alerts.md)."
     )
     summary = table(
         ("alert", "severity", "lasts for", "summary"),

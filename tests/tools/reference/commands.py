@@ -24,11 +24,11 @@ def page() -> str:
     by_path = dict(commands())
     root = by_path[()]
     intro = (
-        "The command `harebell` publishes commands and queries, and prints the responses.\n"
-        "Each command that contacts the broker has the common options below, before or after its "
+        "`harebell` publishes commands and queries, and prints the responses.\n"
+        "If a command contacts the broker, you may write the common options before or after its "
         "name.\n"
-        "The page [client and command line](../architecture/client-and-cli.md) explains the rules "
-        "that commands share."
+        "What commands have in common is on the page "
+        "[client and command line](../architecture/client-and-cli.md)."
     )
     shared = [each for each in root.params if each.name in GLOBAL_OPTIONS]
     variables = table(

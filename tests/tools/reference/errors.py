@@ -57,10 +57,9 @@ def page() -> str:
     made = {each.code for each in found if each.sentence}
     found += [each for each in _classes() if each.code not in made | set(MEANINGS)]
     intro = (
-        "A response, a dead letter, an event and the output of a command contain these codes.\n"
-        "A code is stable, and the sentence beside it may change.\n"
-        "`…` replaces a value.\n"
-        "Programs must expect further codes."
+        "You meet these codes in responses, dead letters, events and the output of commands.\n"
+        "Rely on the code: the sentence beside it may change, and there may be further codes.\n"
+        "`…` stands for a value."
     )
     parts = [intro]
     for branch, title, words in (

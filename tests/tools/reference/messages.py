@@ -13,14 +13,14 @@ CHANNELS: Final = {
     "commands": (
         "Commands",
         (
-            "A program publishes a command to `harebell.commands`, "
+            "Publish a command to `harebell.commands`, "
             "or with the login of one tenant to `harebell.tenant.<tenant>`."
         ),
     ),
     "queries": (
         "Queries",
         (
-            "A program publishes a query with `reply_to` to `harebell.queries`, "
+            "Publish a query with `reply_to` to `harebell.queries`, "
             "or with the login of one tenant to `harebell.tenant.<tenant>`."
         ),
     ),
@@ -35,10 +35,9 @@ def page() -> str:
     document = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))
     replies = _replies(document)
     intro = (
-        "These are the messages that a program outside Harebell publishes or receives.\n"
-        "The file `schemas/asyncapi.yaml` describes them all for programs, with the messages "
-        "between services.\n"
-        "The folder `schemas/jsonschema` contains one JSON Schema for each message."
+        "These are the messages that your programs publish or receive.\n"
+        "For programs, `schemas/asyncapi.yaml` describes all messages, those between services "
+        "too, and `schemas/jsonschema` has a JSON Schema of each."
     )
     parts = [intro]
     for name, (title, words) in CHANNELS.items():

@@ -1,21 +1,32 @@
-"""The files of the generated reference, by their path below `docs/reference`."""
+"""The generated files, by their path below `docs`."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.tools.reference import alerts, commands, errors, messages, schedule, settings, states
+from tests.tools.reference import (
+    alerts,
+    commands,
+    errors,
+    indexes,
+    messages,
+    schedule,
+    settings,
+    states,
+)
 
-FOLDER: Final = Path(__file__).parents[3] / "docs" / "reference"
+FOLDER: Final = Path(__file__).parents[3] / "docs"
 PAGES: Final[dict[str, Callable[[], str]]] = {
-    "command-line.md": commands.page,
-    "environment-variables.md": settings.page,
-    "schedule-fields.md": schedule.page,
-    "messages.md": messages.page,
-    "run-states.md": states.page,
-    "images/run-states.svg": states.diagram,
-    "error-codes.md": errors.page,
-    "alert-rules.md": alerts.page,
+    "reference/command-line.md": commands.page,
+    "reference/environment-variables.md": settings.page,
+    "reference/schedule-fields.md": schedule.page,
+    "reference/messages.md": messages.page,
+    "reference/run-states.md": states.page,
+    "reference/images/run-states.svg": states.diagram,
+    "reference/error-codes.md": errors.page,
+    "reference/alert-rules.md": alerts.page,
+    "decisions/index.md": indexes.decisions,
+    "llms.txt": indexes.llms,
 }
 
 

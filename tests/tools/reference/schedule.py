@@ -159,9 +159,9 @@ def page() -> str:
     objects = schema["$defs"]
     intro = (
         "These are the fields of the command `schedule.put`.\n"
-        "An unknown field is an error, and the error names the field.\n"
-        "A duration has the form `30s`, `5m`, `24h` or `PT30S`, and an instant has an offset.\n"
-        "The page [contract](../architecture/contract.md) explains the rules behind the fields."
+        "If you misspell one, you get an error that names it.\n"
+        "Write a duration as `30s`, `5m`, `24h` or `PT30S`, and an instant with its offset.\n"
+        "What is behind the fields is on the page [contract](../architecture/contract.md)."
     )
     parts = [intro, "## The schedule", _table("", schema)]
     rest = [name for name in objects if name not in ORDER and "properties" in objects[name]]

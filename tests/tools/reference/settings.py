@@ -47,10 +47,10 @@ _PLAIN_NAMES: Final = {
 def page() -> str:
     """Return the page."""
     intro = (
-        "Each service reads these variables once, when it starts.\n"
-        "An unknown variable or an invalid value prevents the start, and the error names it.\n"
-        "A variable with the suffix `_FILE` contains the path of a file with the value.\n"
-        "The page [settings](../operations/settings.md) explains each variable."
+        "Services read these variables once, when they start.\n"
+        "If one is unknown or its value invalid, the service does not start and names it.\n"
+        "Add the suffix `_FILE` to give the path of a file with the value.\n"
+        "What each one is for is on the page [settings](../operations/settings.md)."
     )
     parts = [intro]
     for settings in _classes():

@@ -54,8 +54,8 @@ ACTORS: Final[dict[Actor, str]] = {
 def page() -> str:
     """Return the page."""
     intro = (
-        "Each scheduled time of a schedule has at most one run, and the row of the run has one of "
-        "these states.\n"
+        "For each scheduled time, a schedule has at most one run, whose row has one of these "
+        "states.\n"
         "Each transition is one conditional update that increases the sequence number by 1.\n"
         "Grey states are final, except for the dashed transitions of a person or a new version."
     )
@@ -78,7 +78,7 @@ def page() -> str:
         table(("from", "to", "by"), changes),
         table(("by", "meaning"), [(code(each.value), ACTORS[each]) for each in Actor]),
         "## Reasons",
-        "A run that does not simply execute has a reason.",
+        "If a run does not simply execute, this is why.",
         table(
             ("reason", "meaning"), [(code(each.value), text) for each, text in REASON_TEXT.items()]
         ),
