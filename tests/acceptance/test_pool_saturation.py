@@ -70,8 +70,7 @@ async def test_requests_wait_when_each_service_has_one_connection(
     assert [str(response.id) for response in responses] == expected[:QUERIES]
     assert_each_once(target.calls("one-connection"), runs, RUNS)
     services = {name_of(*member) for member in PAIRS.members()}
-    # intake reads the time over a second connection
-    assert max_connections == Counter(services) + Counter(["intake-1"])
+    assert max_connections == Counter(services)
 
 
 def readiness_of(port: int) -> tuple[int, str]:
