@@ -6,13 +6,13 @@ import pytest
 from tests.architecture.source_tree import TESTS, Module, listing, modules_of_tests
 from tests.tools.requirements import (
     PAGE,
+    common_mark,
     marked_tests,
     markers,
     marks_of_tests,
     quick_tests,
     render,
     requirements,
-    suite_marks,
 )
 
 STALE: Final = "Run `python -m tests.tools.requirements` to write the page again."
@@ -117,10 +117,14 @@ def test_mark_of_a_test_shows_the_command_that_runs_it(
     assert list(marks_of_tests(Module(TESTS / "test_a.py", source))) == marks
 
 
-def test_page_shows_each_mark_behind_its_test() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    marked = {name for names in marked_tests().values() for name in names}
-
-    for name, mark in suite_marks().items():
-        if name in marked:
-            assert f"`{name}` {mark}" in page
+@pytest.mark.parametrize(
+    ("marks", "shown"),
+    [
+        ({"**long**"}, "**long**"),
+        ({"", "**long**"}, ""),
+        ({"*partly long*"}, ""),
+        ({"**long**", "**chaos**"}, ""),
+    ],
+)
+def test_module_has_the_mark_that_all_its_tests_have(marks: set[str], shown: str) -> None:
+    assert common_mark(marks) == shown

@@ -25,19 +25,16 @@ SUITES: Final = ("chaos", "deploy", "long")
 INTRODUCTION: Final = """\
 # Requirements and their tests
 
-The command `python -m tests.tools.requirements` writes this page.
-A test fails if the page is stale.
+`python -m tests.tools.requirements` writes this page, and a test fails if it is stale.
 Each test has the marker `@pytest.mark.requirement` with the ids of its requirements.
-The paths are relative to `tests`.
+Here you see the modules of these tests, relative to `tests`.
 
-| mark after a test | command that runs the test |
+| mark after a module | its tests of this requirement run with |
 |---|---|
-| no mark | `make test` |
+| no mark | `make test`, at least some of them |
 | **long** | only `make test-all` |
 | **chaos** | only `make chaos` |
 | **deploy** | only `make deploy` |
-| *partly long* | some parameters only `make test-all`, the others `make test` |
-| *partly chaos* | some parameters only `make chaos`, the others without this mark |
 """
 HEAD: Final = """\
 | id | requirement | tests |
@@ -160,10 +157,20 @@ def render(found: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _row(requirement: Requirement, found: Mapping[str, tuple[str, ...]]) -> str:
-    names = (*found.get(requirement.id, ()), *requirement.benchmarks)
-    cells = [f"`{name}` {suite_marks().get(name, '')}".strip() for name in names]
+    modules: dict[str, set[str]] = defaultdict(set)
+    for name in found.get(requirement.id, ()):
+        modules[name.partition("::")[0]].add(suite_marks().get(name, ""))
+    cells = [f"`{module}` {common_mark(marks)}".strip() for module, marks in modules.items()]
+    cells += [f"`{name}`" for name in requirement.benchmarks]
+    names = len(cells)
     cells += [each for each in (requirement.long, requirement.note) if each]
     return f"| {requirement.id} | {requirement.asked} | {'<br>'.join(cells)} |\n" if names else ""
+
+
+def common_mark(marks: set[str]) -> str:
+    """Return the mark of all tests, unless `make test` runs one of them."""
+    (mark, *others) = marks
+    return mark if mark.startswith("**") and not others else ""
 
 
 def quick_tests(id_: str) -> list[str]:
