@@ -1,7 +1,7 @@
 """The client methods for circuit breakers.
 
-A breaker belongs to a tenant or holds all tenants. A login of a tenant may list the breakers that
-hold its runs. Every other method needs a login of an operator.
+Breakers belong to a tenant or hold all tenants. With a login of a tenant, you may list those that
+hold its runs; every other method needs a login of an operator.
 """
 
 from datetime import datetime

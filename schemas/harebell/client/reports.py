@@ -10,8 +10,8 @@ from harebell.contract.types import Json
 class ReportMethods(ClientBase):
     """The methods for delegated runs. Each call has the fencing token of the run.
 
-    A report with another token than that of the present attempt raises `CommandRejected`, with the
-    code `stale_token`. A repeat of a report has no second effect.
+    If the token is not that of the present attempt, `CommandRejected` is raised with the code
+    `stale_token`. If you repeat a report, it has no second effect.
     """
 
     async def complete_run(

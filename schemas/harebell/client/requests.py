@@ -42,7 +42,7 @@ class ScheduleListFields(TypedDict, total=False):
 
 
 class RunListFields(ScheduleRef, total=False):
-    """The filter of `Client.runs`, with at most one of key and id. A time has an offset.
+    """The filter of `Client.runs`, with at most one of key and id. Times have an offset.
 
     `since` is inclusive and `until` is exclusive.
     With `until` alone, the list goes back for 30 days, and without both for 24 hours.

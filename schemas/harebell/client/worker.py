@@ -3,8 +3,8 @@
     async with Client.connect(url, tenant="acme") as client:
         await consume(client, url, queue="acme.exports", handler=export)
 
-The handler receives a `DelegatedCall`. Its result completes the run, and an exception fails the
-attempt. The worker sends the heartbeats, so the handler must not block the event loop.
+Your handler receives a `DelegatedCall`. Its result completes the run, and an exception fails the
+attempt. Heartbeats are sent for you, so the handler must not block the event loop.
 """
 
 import asyncio

@@ -52,9 +52,9 @@ _CONNECTION_ERRORS: Final = (
 def translate_amqp_errors(failed: str) -> Iterator[None]:
     """Raise `BrokerUnavailable` for every error of a lost connection.
 
-    `failed` is the first clause of the reason. The library cancels tasks that wait on a closed
-    connection, which raises `BrokerUnavailable` too. A cancellation of the calling task passes,
-    even if an error of the connection hides it.
+    `failed` is the first clause of the reason. When a connection closes, the library cancels the
+    tasks that wait on it, which raises `BrokerUnavailable` too. If the calling task is cancelled,
+    that passes, even if an error of the connection hides it.
     """
     try:
         yield
@@ -245,9 +245,9 @@ class Connection:
     def _replace_channel(self, channel: AbstractChannel | None) -> None:
         """Publish the next message on a new channel. The present one may still receive confirms.
 
-        In RabbitMQ 3.10, a channel may find no leader of a queue whose node was just killed. The
-        broker then rejects every message of this channel. A channel that knows a disconnected
-        leader waits until that leader returns.
+        In RabbitMQ 3.10, a channel may find no leader of a queue whose node was just killed, and
+        then every message of it is rejected. If it knows a disconnected leader, it waits until that
+        leader returns.
         """
         now = asyncio.get_running_loop().time()
         if (

@@ -1,8 +1,8 @@
 """Circuit breakers: commands, events, and snapshots between services.
 
-A breaker belongs to one tenant and one downstream, because a tenant chooses its own failing calls.
-The breaker of all tenants opens by force, or when the breakers of several tenants are open. Only
-operators may send commands, and the events of that breaker have the tenant `OPERATIONS_TENANT`.
+Each breaker belongs to one tenant and one downstream, because a tenant chooses its own failing
+calls. One more, of all tenants, opens by force, or when the breakers of several tenants are open.
+Only operators may send commands, and its events have the tenant `OPERATIONS_TENANT`.
 """
 
 from enum import StrEnum

@@ -109,8 +109,8 @@ class BulkCommand(ScheduleCommand):
 class SchedulePatch(ScheduleCommand):
     """Change a schedule. `set` is a JSON merge patch (RFC 7396), and null restores a default.
 
-    A rule in `when`, such as `cron`, replaces the former rule. An ended schedule starts again only
-    with `revive`.
+    If `when` has a rule, such as `cron`, it replaces the former rule. Ended schedules start again
+    only with `revive`.
     """
 
     set_: dict[str, CheckedJson] = Field(alias="set")

@@ -54,10 +54,10 @@ class CatchUpMode(StrEnum):
 
 
 class CatchUp(StrictMessage):
-    """The catch-up policy. A time missed by more than `window` gets no run in any mode.
+    """The catch-up policy. Times missed by more than `window` get no run in any mode.
 
-    `not_after` is a local time of day. A missed run is not caught up after that time, so that a
-    nightly run never runs by day.
+    `not_after` is a local time of day after which no missed run is caught up, so that a nightly run
+    never runs by day.
     """
 
     mode: CatchUpMode = CatchUpMode.ONE
@@ -132,8 +132,8 @@ class RateLimit(StrictMessage):
 class Concurrency(StrictMessage):
     """The maximum number of runs with one label that execute at once, over all executors.
 
-    A label belongs to a tenant. Schedules with the same label share its slots, and the limit of
-    each schedule applies to its own runs. A run that waits uses no attempt.
+    Labels belong to a tenant. Schedules with the same label share its slots, and the limit of each
+    schedule applies to its own runs. Runs that wait use no attempt.
     """
 
     label: Annotated[

@@ -123,7 +123,7 @@ class RunForecast(Query):
 
     `from` is the start of the first hour and `to` the end of the last one. Both refer to the due
     time, are extended to whole hours of UTC, and default to the next 24 hours.
-    A tenant receives its own runs, and the operations tenant those of all tenants.
+    Tenants receive their own runs, and the operations tenant those of all tenants.
     """
 
     from_: Instant | None = Field(default=None, alias="from")

@@ -107,9 +107,9 @@ class RunResponse(Message):
 class DeadLetterResponse(Message):
     """The results of a command to dead letters or failure groups, by id.
 
-    A dead letter has the result replayed, discarded, not_found, not_replayable or not_editable.
-    An edited copy has the result edited. An imported dead letter has imported or already_present.
-    A failure group has the result noted, muted, archived, open or not_found.
+    Dead letters have the result replayed, discarded, not_found, not_replayable or not_editable,
+    edited copies edited, and imported dead letters imported or already_present. Failure groups have
+    the result noted, muted, archived, open or not_found.
     """
 
     ok: Literal[True] = True

@@ -203,8 +203,8 @@ class ForecastCalendar(Message):
 class ForecastView(ViewResponse):
     """The number of runs that are due in each hour, by group, with the largest group first.
 
-    Hours before `at` come from the record, and later hours from the planning. The lateness is that
-    of first attempts, and null for an hour without one. `notes` tells what is not counted.
+    Hours before `at` come from the record, and later hours from the planning. Lateness is that of
+    first attempts, and null for an hour without one. `notes` tells what is not counted.
     """
 
     at: Instant  # the time of the answer

@@ -33,9 +33,8 @@ MAX_PING_LENGTH: Final = 1_000  # characters
 class Watchdog:
     """A loop of audits of the last `period`, which needs neither a service nor a broker.
 
-    The watchdog posts each result to `ping_url`.
-    With `amqp_url`, the watchdog also publishes each missed heartbeat as an event of `tenant`.
-    The watchdog records each audit in `gauges`, and with `metrics_file` also in this file.
+    It posts each result to `ping_url`, records it in `gauges`, and with `metrics_file` also in this
+    file. With `amqp_url`, it publishes each missed heartbeat as an event of `tenant` too.
     """
 
     database_url: str

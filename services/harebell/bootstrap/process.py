@@ -108,8 +108,8 @@ async def run_until(
 ) -> None:
     """Run consumers and background loops until `stop`, the end of a consumer, or a failure.
 
-    The consumers end first, and the background loops are cancelled afterwards. A failed loop ends
-    the service, and its supervisor starts it again. If `stop` is set already, nothing starts.
+    Consumers end first; then the background loops are cancelled. If a loop fails, the service ends
+    and its supervisor starts it again. If `stop` is set already, nothing starts.
     """
     if stop.is_set():
         for coroutine in (*consuming, *background):

@@ -110,8 +110,8 @@ class KeygenOptions:
 def verify_call(session: Session, options: VerifyOptions) -> ExitCode:
     """Verify the signature of a captured call. The exit code is 1 for a call that is not genuine.
 
-    One of the given keys must have signed the id, the time and the body of the call. The headers
-    are those of an HTTP request or of an AMQP message, and any further headers have no effect.
+    One of the given keys must have signed the id, the time and the body of the call. Give the
+    headers of an HTTP request or of an AMQP message; further ones have no effect.
     """
     result = verify(
         _headers(read_body(options.headers, MAX_HEADERS_SIZE)),

@@ -30,7 +30,7 @@ FALLBACK_DIRECTORY = Path("/var/lib")
 class PrivateServers:
     """A private broker and a private database, which a later object for the same folder finds.
 
-    `start` and `stop` work in any state. The data remains until `discard`. `broker_command` returns
+    `start` and `stop` work in any state, and data remain until `discard`. `broker_command` returns
     the command of the broker, see `Broker`.
     """
 

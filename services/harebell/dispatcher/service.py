@@ -68,8 +68,8 @@ class Dispatcher:
     async def handle(self, delivery: Delivery) -> Outcome:
         """Register the tickets of a batch and wait until all of them are published.
 
-        A crash before the acknowledgement repeats the batch. The rows of the runs then reject the
-        second claim. Raise `InvalidInput` for a body that is not a ticket batch.
+        After a crash before the acknowledgement, the batch comes again, and the rows of the runs
+        reject the second claim. Raise `InvalidInput` for a body that is not a ticket batch.
         """
         tickets = parse_ticket_headers(delivery.trusted_body)
         if self._stop.is_set():

@@ -1,7 +1,7 @@
 """The concurrency rule: which runs of a label execute, and which ones wait in its line. Pure.
 
-The line has the order of the due times. A run never passes an earlier run of the line, even if its
-own limit is larger, so that no run of a small limit waits for ever.
+In the line, due times decide. No run passes an earlier one, even if its own limit is larger, so
+that no run with a small limit waits for ever.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -56,8 +56,8 @@ class LabelSlot:
 def decide(slots: Collection[LabelSlot], candidate: LabelSlot) -> bool:
     """Return whether a due run executes now. Otherwise the run waits.
 
-    A candidate with a reservation stands in no line. A line of `MAX_LINE` runs is incomplete, so a
-    candidate behind such a line waits.
+    With a reservation, a candidate stands in no line. If the line has `MAX_LINE` runs it is
+    incomplete, so a candidate behind it waits.
     """
     others = [each for each in slots if each.key != candidate.key]
     ahead: list[LabelSlot] = []

@@ -25,9 +25,8 @@ MAX_STEPS: Final = 1_000  # scheduled times examined in one pass
 class PlanningResult(NamedTuple):
     """The runs and skipped ranges of one pass, as a tuple for each schedule (decision 20).
 
-    The pass has decided every scheduled time up to `planned_until`.
-    `next_at` is None if no scheduled time is left.
-    `already_staged` contains the passed times that have a run, which counts if it was dispatched.
+    Every scheduled time up to `planned_until` is decided, and `next_at` is None if none is left.
+    `already_staged` has the passed times with a run, which count if it was dispatched.
     """
 
     runs: tuple[NewRun, ...]

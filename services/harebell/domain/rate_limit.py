@@ -1,8 +1,8 @@
 """The rate limit rule: at most a number of attempt starts within a time window.
 
-A due run gets a reservation, so that it returns when a start is possible. A start counts only when
-an attempt starts. Reservations keep the order of runs, and starts keep the limit: a run that
-returns late loses its reservation and takes no start of another run.
+A due run gets a reservation, so that it returns when a start is possible; what counts is the start
+of an attempt. Reservations keep the order of runs, and starts keep the limit: if a run returns
+late, it loses its reservation and takes no start of another run.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """The sender of a command or a query: the rule that accepts or refuses its message (pure).
 
-The broker checks topic permissions where a client publishes to a topic exchange or binds from it.
-It does not check them where that exchange is a destination, so the routing key proves no tenant.
-The broker also verifies the property `user_id`, which every route keeps.
-A queue of one tenant proves the tenant too, because only the exchange of the tenant leads to it.
+Topic permissions are checked where a client publishes to a topic exchange or binds from it.
+They are not checked where that exchange is a destination, so the routing key proves no tenant.
+But the broker also verifies `user_id`, which every route keeps.
+And a queue of one tenant proves the tenant, because only that tenant's exchange leads to it.
 """
 
 from collections.abc import Callable, Collection

@@ -151,9 +151,9 @@ class DueTimesCache:
     ) -> Sequence[int]:
         """Return the due times [ms since the epoch] of the scheduled times in (after, until].
 
-        The due times have the order of their scheduled times.
-        An interval without delays is a range, which costs the same for any number of times.
-        The estimated times of a sequential schedule are such a range too, without their delays.
+        They have the order of their scheduled times. For an interval without delays, they are a
+        range, which costs the same for any number of times. So are the estimated times of a
+        sequential schedule, without their delays.
         """
         can_delay = timetable.can_delay
         is_estimate = recurrence is not timetable.recurrence

@@ -1,8 +1,7 @@
 """The addresses that HTTP targets may reach.
 
-Intake checks literal addresses, and the executor checks every address when it connects. The URL
-parser is yarl, which aiohttp uses for its connections. A check with another parser could check
-another host.
+Intake checks literal addresses, and the executor checks every address when it connects. Both parse
+with yarl, as aiohttp does, because another parser could check another host.
 """
 
 import re

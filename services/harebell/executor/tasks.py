@@ -1,7 +1,7 @@
 """The programming interface for task authors: the context of a call, two errors, two examples.
 
-A task is a callable in the entry point group `harebell.tasks`. Its parameters are `(args)` or
-`(args, context)`. A synchronous task runs in a thread, and an async task runs on the event loop.
+A task is a callable in the entry point group `harebell.tasks`, with the parameters `(args)` or
+`(args, context)`. It runs on the event loop if it is async, and in a thread otherwise.
 """
 
 import asyncio
@@ -58,9 +58,9 @@ class TaskContext(NamedTuple):
     ) -> None:
         """Report the progress of the attempt, from the event loop or from the thread of a task.
 
-        A report keeps the last value of each field that it omits, and travels with the next renewal
-        of the lease. The next attempt receives the last checkpoint. Raise `InvalidInput` for a
-        percent outside 0 to 100, a message above 256 characters or a checkpoint above 4 KiB.
+        Fields that you omit keep their last value, and the report travels with the next renewal of
+        the lease. The next attempt receives the last checkpoint. Raise `InvalidInput` for a percent
+        outside 0 to 100, a message above 256 characters or a checkpoint above 4 KiB.
         """
         fields = {"percent": percent, "message": message, "checkpoint": checkpoint}
         checked = parse(Progress, fields).progress_fields()

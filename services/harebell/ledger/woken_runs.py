@@ -35,9 +35,9 @@ async def wake_next(
 ) -> list[TicketHeader]:
     """Wake the next waiting run of each schedule and return its new ticket.
 
-    The caller has the lock of each schedule and publishes the tickets.
-    A ticket is due now, so that the wait does not count as lateness.
-    Skip a run whose last ticket is younger than `min_ticket_age` seconds.
+    The caller has the lock of each schedule and publishes the tickets, which are due now, so that
+    the wait does not count as lateness. Skip a run whose last ticket is younger than
+    `min_ticket_age` seconds.
     """
     if not policies:
         return []
@@ -62,8 +62,8 @@ async def wake_labels(
 ) -> list[TicketHeader]:
     """Wake the waiting runs for which their labels have slots, and return their new tickets.
 
-    The caller has the lock of each label and publishes the tickets.
-    A ticket is due now, so that the wait does not count as lateness.
+    The caller has the lock of each label and publishes the tickets, which are due now, so that the
+    wait does not count as lateness.
     With `with_waiting`, also delete the rows of waiting runs that have ended.
     """
     if not labels:

@@ -100,9 +100,9 @@ class Delivery:
 class Acknowledger:
     """The only code that acknowledges and rejects deliveries.
 
-    A dead letter is published before its delivery is acknowledged.
-    A crash between the two steps repeats the message and never loses it.
-    A dead letter of the queue of dead letters would return forever, so the broker parks it.
+    Dead letters are published before their delivery is acknowledged, so a crash in between repeats
+    the message and never loses it. If a message of the queue of dead letters is rejected, the
+    broker parks it, or it would return without end.
     """
 
     def __init__(self, publisher: Publisher, clock: Clock) -> None:
@@ -228,9 +228,8 @@ def _scalar_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
 async def handle_with_retries(handle: Handler, delivery: Delivery) -> Outcome:
     """Call the handler until an outcome is known.
 
-    A `Transient` error is retried without limit. A `Rejected` or `Undecodable` one is dead-lettered
-    at once.
-    Any other error is dead-lettered after `MAX_UNEXPECTED_FAILURES` failures.
+    `Transient` errors are retried without limit; `Rejected` and `Undecodable` are dead-lettered at
+    once, and any other error after `MAX_UNEXPECTED_FAILURES` failures.
     """
     unexpected_failures = tries = 0
     while True:

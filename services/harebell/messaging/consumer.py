@@ -181,12 +181,11 @@ class _Probe:
 class Consumer:
     """A consumer of one queue that opens a new session after each lost one.
 
-    With `needs_idle_check`, an idle consumer counts the ready messages of its queue.
-    The consumer opens a new session if the broker does not deliver these messages.
-    A queue with a single active consumer must disable the check, because its other consumers
-    receive no message.
-    The session of a consumer with `optional` queues also ends with the loss of one of them.
-    The consumer rejects the messages that `accepts` refuses, and the broker dead-letters them.
+    With `needs_idle_check`, it counts the ready messages of its queue while it is idle, and opens a
+    new session if the broker does not deliver them.
+    Disable that for a queue with a single active consumer, whose other consumers receive nothing.
+    With `optional` queues, the session also ends with the loss of one of them.
+    What `accepts` refuses is rejected, and the broker dead-letters it.
     """
 
     def __init__(

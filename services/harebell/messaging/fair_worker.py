@@ -130,8 +130,8 @@ class FairConcurrentWorker:
     """A worker that handles each delivery in its own task, and takes the flows in turn.
 
     A flow is a queue, or what `flow_of` returns, such as a tenant. At most `limit` deliveries are
-    handled at the same time, and `limit_of` returns the bound of each flow. A flow with the bound
-    1 keeps its order. The prefetch of the queues bounds the deliveries that wait.
+    handled at the same time, and of each flow as many as `limit_of` returns; with 1, it keeps its
+    order. Deliveries that wait are bounded by the prefetch of the queues.
     """
 
     def __init__(

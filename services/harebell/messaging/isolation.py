@@ -35,8 +35,8 @@ log = structlog.get_logger()
 def answering(handle: Handler, answer: Answer) -> Handler:
     """Return a handler that answers and dead-letters a message after its first failure.
 
-    Only a `Transient` error is raised. A `WriteConflict` is repeated a few times before.
-    An error that no rule foresaw has an id in the answer, in the dead letter and in the log.
+    Only a `Transient` error is raised, and a `WriteConflict` is repeated a few times before.
+    If no rule foresaw an error, the answer, the dead letter and the log have an id for it.
     """
 
     async def handle_answered(delivery: Delivery) -> Outcome:

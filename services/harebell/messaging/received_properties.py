@@ -1,8 +1,8 @@
 """The properties and headers of a received message, which are decoded when a service reads them.
 
-Any publisher chooses them, and the broker passes them on as bytes. A library that decodes them
-strictly closes the connection at the first value that it cannot represent, such as a timestamp in
-microseconds. The broker then delivers the message again, and its queue stands still.
+Any publisher chooses them, and the broker passes them on as bytes. If a library decodes them
+strictly, it closes the connection at the first value that it cannot represent, such as a timestamp
+in microseconds. Then the broker delivers the message again, and its queue stands still.
 """
 
 import struct
@@ -79,7 +79,7 @@ class ReceivedProperties:
     """The properties of a message as bytes: its flags and the list of its properties.
 
     Each attribute with the name of a property decodes that property, and is None without it.
-    `error` tells why the bytes are no list of properties. The properties before it are known then.
+    If the bytes are no list of properties, `error` tells why, and those before it are known.
     """
 
     __slots__ = ("_found", "error", "raw")
@@ -177,8 +177,8 @@ def short_text(content: bytes) -> str:
 def decode_table(content: bytes) -> dict[str, Value]:
     """Return the headers of a table without its length. Raise `Undecodable`.
 
-    A text that is not UTF-8 stays bytes, and a time without a date in Python stays a number. A
-    table or an array below `MAX_DEPTH` levels stays bytes.
+    Text that is not UTF-8 stays bytes, and a time without a date in Python stays a number. Below
+    `MAX_DEPTH` levels, tables and arrays stay bytes.
     """
     try:
         return _table(content, depth=1)

@@ -81,7 +81,7 @@ class ReplySender(Protocol):
 class Replies:
     """The sender of replies. A reply that cannot be sent in time is dropped and counted.
 
-    The client of a lost reply repeats its request, which changes nothing twice.
+    If a reply is lost, its client repeats the request, which changes nothing twice.
     `open_connection` receives the name of the receiver.
     """
 

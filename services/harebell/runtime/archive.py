@@ -1,7 +1,7 @@
 """The archive of removed runs: one directory for each day, with a manifest and compressed files.
 
-A part consists of the file of its runs and the file of its attempts, each JSON Lines with gzip.
-The manifest of a day names its parts, so a file that no manifest names has no meaning.
+Each part is a file of runs and a file of attempts, JSON Lines with gzip.
+A day's manifest names its parts, and a file that no manifest names has no meaning.
 Every file has the mode 0600, because outcomes and errors belong to the tenants.
 """
 

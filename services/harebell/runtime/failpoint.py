@@ -1,7 +1,7 @@
 """Failpoints: named steps at which a test can kill, stop, delay or break a service.
 
-`HAREBELL_FAILPOINT=ticker.before_commit:kill` arms one. The actions are kill, stop, term, raise and
-sleep=<seconds>. A failpoint that is not armed has no effect.
+`HAREBELL_FAILPOINT=ticker.before_commit:kill` arms one, to kill, stop, term, raise or
+sleep=<seconds>. Unless it is armed, a failpoint has no effect.
 """
 
 import asyncio

@@ -32,9 +32,9 @@ class _CachedSecret:
 class SecretFiles:
     """The secrets below `directory`, which the caller may rotate at any time.
 
-    The file of a secret is `<tenant>/<name>`, or `<tenant>.<name>` where files cannot have a
-    directory, such as credentials of systemd. A symlink may lead to another file of the same
-    tenant and to no other place. Kubernetes replaces a volume by such symlinks.
+    They are files `<tenant>/<name>`, or `<tenant>.<name>` where files cannot have a directory, such
+    as credentials of systemd. Symlinks may lead to another file of the same tenant and to no other
+    place: Kubernetes replaces a volume by such symlinks.
     """
 
     def __init__(self, directory: Path | None) -> None:

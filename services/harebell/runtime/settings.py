@@ -111,8 +111,8 @@ def _read_file(variable: str, path: str) -> str:
 class PoolBounds:
     """The bounds of a connection pool.
 
-    `min_size` connections stay open. A caller waits up to `acquire_timeout` seconds for a free
-    connection. After that time the database counts as unavailable.
+    `min_size` connections stay open. Callers wait up to `acquire_timeout` seconds for a free one;
+    after that, the database counts as unavailable.
     """
 
     min_size: int = 0

@@ -1,8 +1,8 @@
 """YAML or JSON documents of operators and users, with the line of each field.
 
-A plain value has the type of the core schema of YAML 1.2, as in JSON. In YAML 1.1, which PyYAML
+Plain values have the types of the core schema of YAML 1.2, as in JSON. In YAML 1.1, which PyYAML
 reads, `22:30` is 1350 and `no` is false.
-The reader refuses aliases, because a short document with aliases can take any amount of memory.
+Aliases are refused, because a short document with them can take any amount of memory.
 """
 
 import json

@@ -27,8 +27,8 @@ SALT_BYTES: Final = 16
 def read_role_passwords(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the passwords of the variables, by role.
 
-    The file contains a JSON object such as `{"harebell_intake": "..."}`. A role without an entry
-    gets the password of HAREBELL_ROLE_PASSWORD, or keeps its password without that variable.
+    The file contains a JSON object such as `{"harebell_intake": "..."}`. Roles without an entry get
+    the password of HAREBELL_ROLE_PASSWORD, or keep theirs without that variable.
     Raise `InvalidInput` with the name of the variable.
     """
     passwords: dict[str, str] = {}

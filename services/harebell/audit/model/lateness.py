@@ -131,9 +131,9 @@ def _first_start(run: Run) -> datetime | None:
 def _expected_start(version: VersionWindow, run: Run, started_at: datetime) -> datetime:
     """Return the time at which the first attempt should start.
 
-    The catch-up policy stages a missed run after a pause or an outage.
-    Such a run starts when it is staged.
-    A retry is staged after the start of the first attempt, so its delay is negative.
+    After a pause or an outage, the catch-up policy stages missed runs, which start when they are
+    staged. If the first attempt started before the staging, a retry was staged, so the delay is
+    negative.
     """
     mode = version.policy.catch_up.mode
     if mode is CatchUpMode.NONE and not isinstance(version.recurrence, Once):

@@ -93,9 +93,8 @@ NO_OVERLAP: Final = OverlapWait(is_occupied=False, free_since=None)
 class Waits:
     """The deferrals by the breaker of each tenant and of all tenants, and the overlap slots.
 
-    The key of a deferral is the tenant, or None for all tenants, and the downstream. The key of an
-    overlap slot is its schedule. `rates` contains the ranges in which the quota `runs_per_second`
-    deferred runs, by tenant.
+    Deferrals are found by tenant, or None for all tenants, and downstream, and overlap slots by
+    schedule. `rates` has the ranges in which the quota `runs_per_second` deferred runs, by tenant.
     """
 
     deferrals: Mapping[tuple[str | None, str], Sequence[DeferredRange]] = field(

@@ -22,8 +22,8 @@ _CANCELLED: Final = "CANCELLED"
 def ical_days(body: bytes, years: range) -> FoundDays:
     """Return the days of the events in these years. Raise `InvalidInput` for another file.
 
-    An event with a time of day is omitted and counted, because a calendar contains whole days.
-    A cancelled event has no day.
+    Events with a time of day are omitted and counted, because a calendar contains whole days.
+    Cancelled events have no day.
     """
     with needing_extra():
         import recurring_ical_events  # noqa: PLC0415  # in an extra, and slow

@@ -31,9 +31,8 @@ def command(
 ) -> Callable[[A], A]:
     """Return a decorator that adds a function to `app` as the command `name`.
 
-    The function takes a session and, if the command has options, one dataclass.
-    The fields of the dataclass are the options, and the docstring of the function is the help.
-    The help hides `alias`, a second name of the command.
+    The function takes a session and, if the command has options, one dataclass with a field for
+    each. Its docstring is the help, which hides `alias`, a second name of the command.
     `global_options` names the global options that the command accepts after its name.
     """
 

@@ -42,10 +42,10 @@ class BreakerKey(NamedTuple):
 class BreakerRegistry:
     """The breakers of the downstreams that have failed recently, for each tenant.
 
-    A downstream without failures has no breaker, so its successes cost nothing. The failures of one
-    tenant defer only its own tickets. The breaker of all tenants defers the tickets of the tenants
-    whose own breaker is closed. It opens when MIN_OPEN_TENANTS tenants have an open breaker for the
-    downstream, and the failures of further attempts never open it, so no single tenant can.
+    Without failures, a downstream has no breaker, so its successes cost nothing. Failures of one
+    tenant defer only its own tickets. For tenants whose own breaker is closed, the breaker of all
+    tenants decides. It opens when MIN_OPEN_TENANTS tenants have an open breaker for the downstream,
+    and failures of further attempts never open it, so no single tenant can.
     """
 
     def __init__(self, config: BreakerConfig, *, automatic: bool = True) -> None:

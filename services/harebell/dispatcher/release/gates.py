@@ -1,16 +1,16 @@
 """Gates: rules that may defer a due ticket.
 
-A deferred ticket goes through a delay queue and uses no attempt. The gate then evaluates it again.
-A gate never reads the ledger. The claim and the recovery decide whether a run has expired.
+A deferred ticket goes through a delay queue, uses no attempt, and is then evaluated again. Gates
+never read the ledger: claim and recovery decide whether a run has expired.
 
 How to add a gate:
 
 * Write a class with the two methods of `Gate`. Its rule is pure, and `now` is an argument.
-* Add the gate to `serve` in service.py. The order of the gates is the order of evaluation.
-* The first gate that defers a ticket decides. A gate that counts released tickets therefore comes
-  last, because it sees only tickets that no other gate defers.
-* A consumer that runs in `serve` gives a gate its data. A gate sees the fields of `TicketHeader`,
-  and every field of `TicketHeader` costs time for every ticket.
+* Add it to `serve` in service.py. Gates are evaluated in that order.
+* The first gate that defers a ticket decides. So a gate that counts released tickets comes last,
+  because it sees only tickets that no other gate defers.
+* Data come from a consumer that runs in `serve`. Gates see the fields of `TicketHeader`, and every
+  field of it costs time for every ticket.
 """
 
 from bisect import bisect_right
@@ -139,8 +139,8 @@ def _decide(gates: Sequence[Gate], ticket: TicketHeader, now: datetime) -> Defer
 class _DeferredTickets:
     """The deferred tickets of this dispatcher, each with the end of its deferral.
 
-    The recovery of runs creates copies of tickets. A copy of a deferred ticket is not published.
-    This record is only a hint: a forgotten ticket is deferred twice, and its row rejects one claim.
+    Recovery copies tickets, and copies of a deferred one are not published. This record is only a
+    hint: if a ticket is forgotten it is deferred twice, and its row rejects one claim.
     """
 
     def __init__(self) -> None:

@@ -64,10 +64,10 @@ _LEADS: Final = tuple(
 class ReleaseQueue:
     """A queue of tickets, ordered by due time, that releases each ticket at its lead.
 
-    The lead grows with the number of tickets that are due together, so that executors can claim all
-    of them before their due time. Simultaneous tickets leave at RELEASE_RATE, the highest priority
-    first, and the tenants of one priority alternate. A ticket that is claimed at its due time
-    always has the shortest lead.
+    If many tickets are due together, their lead is longer, so that executors can claim all of them
+    before. Simultaneous tickets leave at RELEASE_RATE, the highest priority first, and within one
+    priority the tenants alternate. Tickets that are claimed at their due time have the shortest
+    lead.
     """
 
     def __init__(self) -> None:

@@ -1,12 +1,11 @@
 """Rates of releases: the gates that bound the runs per second of a tenant and of a target. Pure.
 
-Each dispatcher counts the tickets that it releases. A ticket above the rate waits in a delay queue
-and never in a work queue, which is first in, first out. A flood of one tenant therefore delays no
-ticket of another tenant.
+Each dispatcher counts the tickets that it releases. Those above the rate wait in a delay queue and
+never in a work queue, which is first in, first out, so one tenant's flood delays nobody else.
 
-A delay queue has one of a few TTLs, so tickets that are deferred together return together. The gate
-therefore counts the returns of each second and selects a TTL that ends in a second with few of
-them. Otherwise the rate would be unused between the returns of two large groups.
+As a delay queue has one of a few TTLs, tickets that are deferred together return together. So the
+gate counts the returns of each second and selects a TTL that ends in a second with few of them.
+Otherwise the rate would be unused between the returns of two large groups.
 """
 
 from collections import Counter

@@ -13,9 +13,9 @@ MAX_IN_DOUBT: Final = 10_000  # the latest claims
 class InDoubtClaims:
     """The claims whose statement failed, so that their commit is unknown.
 
-    A later ticket may find that such a claim succeeded. A claim that was never in doubt has already
-    given its run to this executor, so the run must not start again. Responses arrive in any order.
-    A claim may therefore succeed after another ticket has recovered its run.
+    From a later ticket we may learn that such a claim succeeded. If a claim was never in doubt, it
+    has given its run to this executor, so the run must not start again. As responses arrive in any
+    order, a claim may succeed after another ticket has recovered its run.
     """
 
     _is_open: dict[ClaimKey, bool] = field(default_factory=dict)  # False: the run was accepted

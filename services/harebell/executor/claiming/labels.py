@@ -16,7 +16,7 @@ async def decide_labels(
 ) -> list[LabelDecision]:
     """Return the decisions about the runs that have a label. The caller has their locks.
 
-    Every row permits a claim, apart from its label. A run that has waited keeps its place.
+    Every row permits a claim, apart from its label. If a run has waited, it keeps its place.
     """
     candidates: dict[Label, list[LabelSlot]] = defaultdict(list)
     for key, ticket in tickets.items():

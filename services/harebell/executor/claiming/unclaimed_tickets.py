@@ -55,9 +55,9 @@ class UnclaimedTickets:
     """The tickets that wait for their claims.
 
     While the lane can claim all of them, whole work batches leave in the order of their arrival,
-    because an order costs CPU for each ticket. Otherwise the tickets leave in the order of starts:
-    the due tickets by start rank, then the others by due time. The prefetch of the consumer bounds
-    the number of requests, and the size of work batches bounds the number of their tickets.
+    because ordering costs CPU for each ticket. Otherwise they leave in the order of starts: due
+    tickets by start rank, then the others by due time. How many requests there are is bounded by
+    the prefetch of the consumer, and how many tickets each has by the size of work batches.
     """
 
     def __init__(self) -> None:

@@ -98,8 +98,8 @@ def completion_of(
 def is_healthy(outcome: Success | Failure, timeout: timedelta = MIN_HEALTH_TIMEOUT) -> bool | None:
     """Return whether the downstream answered. Return None if the attempt shows nothing about it.
 
-    A rejected request is an answer, so the downstream is healthy. An attempt whose timeout is below
-    MIN_HEALTH_TIMEOUT shows nothing when it times out, because its schedule was too impatient.
+    A rejected request is an answer, so the downstream is healthy. If the timeout was below
+    MIN_HEALTH_TIMEOUT, reaching it shows nothing, because the schedule was too impatient.
     """
     if isinstance(outcome, Success):
         return True

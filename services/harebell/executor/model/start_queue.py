@@ -70,8 +70,8 @@ class DeferredRuns:
 class StartQueue(PriorityQueue[ClaimedRun]):
     """A queue of claimed runs, in the order of starts. Its length excludes the deferred runs.
 
-    The runs of a target or of a tenant that uses its share of the slots are deferred to a list of
-    their own. They therefore delay no run of another target or tenant.
+    If a target or a tenant uses its share of the slots, its runs are deferred to a list of their
+    own. There, they delay no run of another target or tenant.
     """
 
     def __init__(self) -> None:

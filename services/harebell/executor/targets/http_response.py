@@ -34,8 +34,8 @@ def outcome_of(
 ) -> TargetOutcome:
     """Return the outcome of a response with the excerpt `body`.
 
-    A status of 2xx is a success. Statuses 408, 425, 429 and 5xx are retryable failures, unless
-    they ask for a longer wait than MAX_RETRY_AFTER. An unfollowed redirect shows its location.
+    Any 2xx is a success. Statuses 408, 425, 429 and 5xx are retryable failures, unless they ask for
+    a longer wait than MAX_RETRY_AFTER. If a redirect is not followed, the outcome has its location.
     """
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Success(status, body)
@@ -60,8 +60,8 @@ def outcome_of(
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> timedelta | None:
     """Return the wait of the header `Retry-After`, which contains seconds or a date.
 
-    A fraction of a second is rounded up. A date in one of the three forms of RFC 9110 counts from
-    the header `Date`, so the clock of the server does not matter, or else from `now`.
+    Fractions of a second are rounded up. Dates in one of the three forms of RFC 9110 count from the
+    header `Date`, so the clock of the server does not matter, or else from `now`.
     Return None for an invalid value or a past date.
     """
     value = headers.get("Retry-After", "").strip()

@@ -133,8 +133,8 @@ class CommandHandler:
     ) -> Sequence[OutgoingMessage]:
         """Return the messages with the accepted commands, one per queue for the ticker.
 
-        The commands of one queue keep their order. Commands of different queues have no order.
-        A report or a command about dead letters is a message of its own.
+        Commands of one queue keep their order, and different queues have none.
+        Reports, and commands about dead letters, are messages of their own.
         """
         by_queue: dict[str, list[tuple[Delivery, CheckResult]]] = defaultdict(list)
         outgoing = []

@@ -26,10 +26,10 @@ class _Unapplied:
 class TenantWindows:
     """The windows of the intake queues of tenants. The queue of all other commands has none.
 
-    The ticker grants a credit for changes of schedules and for reports of workers, and the
-    dlq_inspector for commands about dead letters. Without credits the windows admit everything:
-    these services may have an older version, and a definitions file of an older version gives
-    intake no queue for credits.
+    Credits come from the ticker for changes of schedules and reports of workers, and from the
+    dlq_inspector for commands about dead letters. Without any, the windows admit everything,
+    because these services or the definitions file may be of an older version, which knows no
+    credits.
     """
 
     def __init__(

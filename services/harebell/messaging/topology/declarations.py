@@ -40,8 +40,8 @@ class Exchange:
 class Queue:
     """A durable quorum queue. `arguments` are necessary for correctness, policies are for tuning.
 
-    A queue of another type disappears with its node.
-    Then no service can declare the topology or publish to the bindings of the queue.
+    Any other type disappears with its node: then no service can declare the topology or publish to
+    what the queue is bound to.
     """
 
     name: str

@@ -111,9 +111,9 @@ def can_have_login(tenant: str) -> bool:
 def _check_tenant(tenant: str) -> str:
     """Reject the tenant whose user would have rights beyond the tenant.
 
-    The names `amq.*` include the default exchange and so every queue. The names `harebell.*` and
-    the logins `harebell_*` belong to Harebell, and RabbitMQ creates the login `guest`. Clients that
-    name no tenant use `default`.
+    Names `amq.*` include the default exchange and so every queue. Names `harebell.*` and logins
+    `harebell_*` are Harebell's own, and RabbitMQ creates the login `guest`. Clients that name no
+    tenant use `default`.
     """
     if not can_have_login(tenant):
         names = ", ".join(sorted(RESERVED_TENANTS))
@@ -207,8 +207,8 @@ def definitions_file(options: InstallationOptions, salt: SaltSource) -> dict[str
 def _policies(options: InstallationOptions) -> Iterator[dict[str, Any]]:
     """Yield the policies. One policy applies to a queue, so patterns of one priority differ.
 
-    A full queue of Harebell rejects messages, so that each publisher keeps its message.
-    A full queue of a tenant drops its oldest message, because a rejection would reach Harebell.
+    If a queue of Harebell is full it rejects messages, so that each publisher keeps its message.
+    If one of a tenant is full, it drops its oldest message, because Harebell would be rejected.
     """
     commands = {"max-length": MAX_QUEUED_COMMANDS, "overflow": "reject-publish"}
     bounds: list[tuple[str, str, dict[str, Any]]] = [

@@ -11,9 +11,9 @@ def index_concurrently(
 ) -> None:
     """Create each index, given by name and the text after `ON`, while services write its table.
 
-    An index waits for the present transactions without limit and delays no other statement.
-    A broken creation leaves an invalid index, which a repeated call drops and creates again.
-    The migration must do nothing else, because this function commits all earlier statements.
+    This waits for the present transactions without limit and delays no other statement.
+    If it breaks off, an invalid index is left, which a repeated call drops and creates again.
+    Do nothing else in the migration, because this function commits all earlier statements.
     """
     kind = "UNIQUE INDEX" if is_unique else "INDEX"
     with op.get_context().autocommit_block():

@@ -1,8 +1,8 @@
 """Label slots: the runs of a concurrency label, and which of them execute, wait or have a slot.
 
-The caller of every function except `find_stalled` and `try_lock` has the lock of the label.
-The row of a run is only a hint. Its slot counts while the run is `running`, or for the seconds of
-its reservation, so every transition that ends the execution frees the slot.
+Except for `find_stalled` and `try_lock`, the caller has the lock of the label.
+These rows are only hints: a slot counts while its run is `running`, or for the seconds of its
+reservation, so every transition that ends the execution frees it.
 """
 
 from collections import defaultdict

@@ -1,8 +1,7 @@
 """Overlap slots: the open runs of a schedule, and which of them execute, wait or end.
 
-The caller of every function except `find_stalled` has the advisory lock of the schedule.
-The lock ends with the transaction.
-The rows of `overlap_slots` are only hints: a row whose run is not open has no effect.
+Except for `find_stalled`, the caller has the advisory lock of the schedule, which ends with the
+transaction. Rows of `overlap_slots` are only hints: if its run is not open, a row has no effect.
 """
 
 from collections import defaultdict

@@ -195,8 +195,8 @@ async def lock_expired_leases(
 ) -> list[ExpiredLease]:
     """Lock the silent leases of dead holders and, with `by_time`, all leases past their end.
 
-    A lease of a worker is locked if heartbeats were read for longer than the lease lasts.
-    `reports_read_for` is that time in seconds. The runs are due from `since` on.
+    For the lease of a worker, heartbeats must have been read for longer than the lease lasts:
+    `reports_read_for` is that time in seconds. Only runs that are due from `since` on are searched.
     """
     rows = await connection.fetch(
         STATEMENTS.lock_expired_leases,

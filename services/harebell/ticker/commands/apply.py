@@ -340,9 +340,9 @@ async def decide_batch(
 ) -> None:
     """Apply each command to the unit and set its response.
 
-    A repeated command changes nothing and gets the first response.
-    A command that would create or revive a schedule beyond the quota of its tenant is rejected.
-    Between the commands, the batches of other tenants may be applied.
+    Repeated commands change nothing and get the first response.
+    If a command would create or revive a schedule beyond the quota of its tenant, it is rejected.
+    Between the commands, batches of other tenants may be applied.
     """
     responses = dict(repeated)
     resumed_at = monotonic()

@@ -65,9 +65,9 @@ def _after_awaited_run(record: ScheduleRecord, run: LockedRun) -> ScheduleRecord
 def _complete(record: ScheduleRecord, run: datetime) -> ScheduleRecord:
     """Complete the schedule after the success that `until` requires.
 
-    A paused schedule without a pending version has nothing left to plan either.
-    A stopped schedule with a pending version, or with an unresolved run, keeps the awaited run.
-    The schedule therefore does not continue with the version that has reached its success.
+    If it is paused and has no pending version, it has nothing left to plan either. If it is
+    stopped, with a pending version or an unresolved run, it keeps the awaited run. Otherwise it
+    would continue with the version that has reached its success.
     """
     is_paused_without_version = record.state is ScheduleState.PAUSED and not record.pending
     if not _is_stopped(record) or is_paused_without_version:

@@ -84,8 +84,9 @@ def completion_of_report(
 ) -> AttemptCompletion:
     """Return the completion of a delegated run by a valid report.
 
-    A failure after a stop request cancels the run. Otherwise the retry rule decides, as after the
-    attempt of an executor. The call that delegated the run has shown the health of the downstream.
+    After a stop request, a failure cancels the run; otherwise the retry rule decides, as after the
+    attempt of an executor. How healthy the downstream is, the call that delegated the run has
+    shown.
     """
     completed = AttemptCompletion(
         key=RunKey.parse(report.run_id),

@@ -283,9 +283,9 @@ class UnitOfWork:
     ) -> ScheduleRecord:
         """Cancel the unattempted runs from `since` on, and runs between attempts on request.
 
-        The cursor moves before the earliest cancelled run, so that planning can stage it again.
-        Claimed runs that a stop request may still cancel move the cursor too.
-        The number of dispatched runs is the number up to the new cursor.
+        The cursor moves before the earliest cancelled run, so that planning can stage it again, and
+        before claimed runs that a stop request may still cancel. What remains as the number of
+        dispatched runs is the number up to the new cursor.
         """
         open_runs = [
             run

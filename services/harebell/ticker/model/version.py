@@ -91,9 +91,8 @@ class Version:
 class VersionHandover:
     """The change from one version in force to the next, with the times that each one decided.
 
-    The old version decided every time up to `planned_until`.
-    The new version decides every time after `planned_from`.
-    The audit reads both.
+    Times up to `planned_until` were decided by the old version, and those after `planned_from` by
+    the new one. The audit reads both.
     """
 
     schedule_id: UUID

@@ -17,8 +17,8 @@ log = structlog.get_logger()
 async def wake_stalled_labels(pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> None:
     """Publish tickets for the runs that have a slot. Raise `Transient`, and find them again later.
 
-    A slot becomes free without a wake if a reservation ends, if a command or an expiry ends a run,
-    or if an executor returns a run. The pass also deletes the rows of runs that have ended.
+    Slots become free without a wake if a reservation ends, if a command or an expiry ends a run, or
+    if an executor returns a run. Rows of runs that have ended are deleted too.
     """
     with translate_db_errors():
         if not (stalled := await label_slots.find_stalled(pool)):

@@ -128,9 +128,9 @@ async def read_planned(
 ) -> AsyncIterator[Sequence[asyncpg.Record]]:
     """Yield the states of the schedules with a time to plan up to `until`, the earliest first.
 
-    The schedules that await the end of a run are the first ones. A cursor of asyncpg would name
-    its statement, and behind a pooler another client may have used that name in the same session.
-    The end of the transaction closes the cursor.
+    Schedules that await the end of a run come first. We use no cursor of asyncpg, which would name
+    its statement: behind a pooler, another client may have used that name in the same session. At
+    the end of the transaction, this cursor is closed.
     """
     after, left = FIRST_ID, limit
     while rows := await connection.fetch(STATEMENTS.find_awaiting, until, min(batch, left), after):

@@ -76,11 +76,11 @@ WHERE v.schedule_id = t.id AND v.version = t.version
 class VersionCache:
     """A bounded cache of versions by schedule and number. The oldest entry leaves first.
 
-    The cache omits one-shot schedules, which the ticker plans only once.
-    Large numbers of them would remove the other versions.
+    One-shot schedules are left out, because the ticker plans them only once and large numbers of
+    them would remove the other versions.
 
-    An entry is valid for `MAX_AGE`. The retention removes a schedule at least one day after its
-    end, and the next schedule with its key begins with version 1 again.
+    Entries are valid for `MAX_AGE`. Retention removes a schedule at least one day after its end,
+    and the next schedule with its key begins with version 1 again.
     """
 
     MAX_AGE: Final = 3600.0  # seconds
