@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from tests.architecture.source_tree import listing
+from tests.architecture.source_tree import ROOT, listing
 from tests.tools.reference.indexes import DOCS, NAVIGATION, pages_of
 
 BUILT_IN: Final = {"search", "offline"}  # plugins of mkdocs-material and of Zensical
@@ -89,6 +89,18 @@ def test_link_of_a_page_stays_within_the_site() -> None:
     ]
 
     assert not faults, listing(faults)
+
+
+def test_another_page_links_to_each_page() -> None:
+    linked = {
+        (path.parent / urlsplit(link).path).resolve()
+        for path in [*pages(), ROOT / "README.md"]
+        for link in _LINK.findall(path.read_text())
+        if urlsplit(link).path and (path.parent / urlsplit(link).path).resolve() != path
+    }
+
+    assert [str(path) for path in pages() if path not in linked] == []
+    assert [str(path) for path in linked if path.is_dir()] == []
 
 
 @pytest.mark.parametrize(
