@@ -128,8 +128,13 @@ FLOODS_OF_WORK = [
     Flood(verb="schedule.why", number=8_000, body=orjson.dumps({"key": "moved"})),
     Flood(
         verb="run.forecast",
-        number=20_000,
-        body=orjson.dumps({"to": (TODAY + timedelta(days=30)).isoformat()}),
+        number=8_000,
+        body=orjson.dumps(
+            {
+                "from": (TODAY + timedelta(days=23)).isoformat(),
+                "to": (TODAY + timedelta(days=30)).isoformat(),
+            }
+        ),
     ),
     Flood(
         verb="schedule.backfill",

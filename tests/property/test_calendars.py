@@ -175,7 +175,7 @@ def test_recurrence_has_the_decided_times_of_every_time_around(
     assert isinstance(when, Recurring)
     zone = ZoneInfo(when.timezone)
     until = after + timedelta(days=10)
-    recurrence = CalendarRecurrence(base, rule, zone)
+    recurrence = CalendarRecurrence(base=base, rule=rule, zone=zone)
 
     times = []
     found = recurrence.next_after(after)

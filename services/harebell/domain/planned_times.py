@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Final, NamedTuple
 
+from harebell.contract.errors import TooExpensive
 from harebell.contract.types import LATEST
 from harebell.contract.when import Every
 from harebell.domain.planner import plan, remaining_runs
@@ -186,7 +187,8 @@ def _span(
 ) -> Iterator[PlannedSpan]:
     """Yield the times of one version after `begin`, with the runs that are late then.
 
-    Yield nothing for a recurrence that raises an error, which the ticker reports.
+    Yield nothing for a recurrence that raises an error, which the ticker reports. Raise
+    `TooExpensive` if the caller allows no further search.
     """
     recurrence, policy = timetable.recurrence, timetable.policy
     caught_up: Sequence[int] = ()
@@ -203,6 +205,8 @@ def _span(
                 caught_up, counted, cursor = _late_runs(
                     timetable, schedule, cursor=cursor, dispatched=dispatched, now=begin, end=end
                 )
+    except TooExpensive:
+        raise
     except RECURRENCE_ERRORS:
         return
     yield PlannedSpan(

@@ -1,7 +1,7 @@
 """The recurrence of a version: the next scheduled time after a given time. Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
 from itertools import islice
@@ -94,19 +94,26 @@ class AnyOfRecurrence:
         return _until(min((time for time in times if time is not None), default=None), self.end)
 
 
-@dataclass(frozen=True, slots=True)
+def spend_freely() -> None:
+    """Allow a search for a scheduled time. Another function may raise an error instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarRecurrence:
     """The times of another recurrence that no calendar excludes, and the moved times.
 
     `zone` is the time zone of the schedule, in which a moved time keeps its local time.
+    `spend` is called before each search, which may need many milliseconds, and may raise.
     """
 
     base: "Recurrence"
     rule: CalendarRule
     zone: ZoneInfo
+    spend: Callable[[], None] = field(default=spend_freely, compare=False, repr=False)
 
     def next_after(self, after: datetime) -> datetime | None:
         """Return the next open time, or None after `MAX_RULE_SEARCHES` for excluded times."""
+        self.spend()
         time = self._next_kept(after)
         if self.rule.on_excluded is OnExcluded.SKIP:
             return time
@@ -173,17 +180,23 @@ def _until(time: datetime | None, end: datetime | None) -> datetime | None:
     return time
 
 
-def recurrence_of(policy: SchedulingPolicy, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
+def recurrence_of(
+    policy: SchedulingPolicy,
+    schedule_id: UUID,
+    accepted_at: datetime,
+    *,
+    spend: Callable[[], None] = spend_freely,
+) -> Recurrence:
     """Return the recurrence of a policy. The base of relative times is `accepted_at`.
 
-    Raise `InvalidCron` or `UnknownTimezone`.
+    With calendars, `spend` is called before each search. Raise `InvalidCron` or `UnknownTimezone`.
     """
     recurrence = _recurrence_of_when(policy.when, schedule_id, accepted_at)
     rule = calendar_rule(policy)
     if rule is None:
         return recurrence
     zone = policy.when.timezone if isinstance(policy.when, Recurring) else "UTC"
-    return CalendarRecurrence(recurrence, rule, load_timezone(zone))
+    return CalendarRecurrence(base=recurrence, rule=rule, zone=load_timezone(zone), spend=spend)
 
 
 def _recurrence_of_when(when: When, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
@@ -275,10 +288,6 @@ def initial_cursor(recurrence: Recurrence, accepted_at: datetime) -> datetime:
 def recurs_at(recurrence: Recurrence, time: datetime) -> bool:
     """Return whether the recurrence contains `time`."""
     return recurrence.next_after(time - RESOLUTION) == time
-
-
-def spend_freely() -> None:
-    """Allow a search for a scheduled time. Another function may raise an error instead."""
 
 
 def next_times(

@@ -5,7 +5,7 @@ One policy and one cron expression often serve thousands of schedules, so each i
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -22,6 +22,7 @@ from harebell.domain.recurrence import (
     FixedInterval,
     Recurrence,
     recurrence_of,
+    spend_freely,
 )
 
 RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)  # that a recurrence may raise
@@ -66,9 +67,13 @@ class Timetable(NamedTuple):
 
 
 class Timetables:
-    """The policies and the recurrences that several timetables share."""
+    """The policies and the recurrences that several timetables share.
 
-    def __init__(self) -> None:
+    `spend` is called before each search of a schedule with calendars, and may raise.
+    """
+
+    def __init__(self, *, spend: Callable[[], None] = spend_freely) -> None:
+        self._spend = spend
         self._policies: dict[str, SchedulingPolicy] = {}
         self._recurrences: dict[str, Recurrence] = {}
 
@@ -80,7 +85,7 @@ class Timetables:
             policy = self._policy(policy_text)
             recurrence = self._recurrences.get(policy_text)
             if recurrence is None:
-                recurrence = recurrence_of(policy, schedule_id, anchor)
+                recurrence = recurrence_of(policy, schedule_id, anchor, spend=self._spend)
                 if _has_shared_times(policy.when):
                     self._recurrences[policy_text] = recurrence
         except RECURRENCE_ERRORS:
@@ -139,9 +144,11 @@ class DueTimesCache:
     """The computed due times of timetables, so that a repeated count computes only new times.
 
     `computed` counts the times that the cache has computed, each of which needs some microseconds.
+    `spend` is called before each of them, and may raise; a later call continues there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, spend: Callable[[], None] = spend_freely) -> None:
+        self._spend = spend
         self._entries: dict[int, _ComputedTimes] = {}
         self._excluded: dict[int, _ComputedTimes] = {}
         self.computed = 0
@@ -179,10 +186,12 @@ class DueTimesCache:
         entry = _entry_of(self._excluded, recurrence, begin)
         if entry.until < end:
             for time in _times_between(recurrence.base, entry.until, until):
+                self._spend()
                 self.computed += 1
                 calendar = recurrence.rule.excluding(time)
+                entry.until = milliseconds_of(time)
                 if calendar is not None:
-                    entry.times.append(milliseconds_of(time))
+                    entry.times.append(entry.until)
                     entry.calendars.append(calendar.name)
             entry.until = end
         return (name for name in entry.calendars[entry.range_of(begin, end)] if name is not None)
@@ -207,8 +216,10 @@ class DueTimesCache:
         if entry.until < end:
             recurrence = owner.recurrence if isinstance(owner, Timetable) else owner
             for time in _times_between(recurrence, entry.until, until):
+                self._spend()
                 self.computed += 1
-                entry.times.append(milliseconds_of(time))
+                entry.until = milliseconds_of(time)
+                entry.times.append(entry.until)
                 if entry.delays is not None and isinstance(owner, Timetable):
                     key = RunKey(time, owner.schedule_id)
                     entry.due.append(milliseconds_of(entry.delays.due_time(key)))

@@ -90,19 +90,30 @@ class ForecastCounts:
         now: datetime,
         cache: DueTimesCache,
     ) -> None:
-        """Count the planned runs of a schedule. Without `names`, the pool of a version counts."""
+        """Count the planned runs of a schedule. Without `names`, the pool of a version counts.
+
+        After an error, no run of the schedule counts.
+        """
         until = self.hours.end - timedelta(milliseconds=1)
-        for span in planned_spans(schedule, now=now, until=until, cache=cache):
-            policy = span.timetable.policy
+        spans = planned_spans(schedule, now=now, until=until, cache=cache)
+        computed = [
+            (
+                span,
+                span.due_times(cache),
+                [(tenant, name) for name in span.excluding_calendars(cache)],
+                [(tenant, name) for name in span.holding_calendars(cache)],
+            )
+            for span in spans
+        ]
+        for span, due_times, excluded, held in computed:
+            pool = span.timetable.policy.pool
             self.has_upper_bound = self.has_upper_bound or span.is_upper_bound
-            groups = [self._group(name) for name in ([policy.pool] if names is None else names)]
-            for due in (span.caught_up, span.due_times(cache)):
+            groups = [self._group(name) for name in ([pool] if names is None else names)]
+            for due in (span.caught_up, due_times):
                 if due:
                     self._add(groups, sorted(due) if span.timetable.can_delay else due)
-            if policy.calendars is not None:
-                excluding, holding = span.excluding_calendars(cache), span.holding_calendars(cache)
-                self.excluded.update((tenant, name) for name in excluding)
-                self.held.update((tenant, name) for name in holding)
+            self.excluded.update(excluded)
+            self.held.update(held)
 
     def _add(self, groups: Sequence[list[int]], due: Sequence[int]) -> None:
         """Count sorted due times by hour, which costs one search for each hour."""

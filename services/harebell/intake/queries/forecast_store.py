@@ -1,9 +1,10 @@
 """The SQL of the forecast: the recorded and staged runs, and the schedules with times to plan."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -11,8 +12,10 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Text, Uuid
 
+from harebell.contract.errors import TooExpensive
 from harebell.contract.queries import ForecastGrouping
 from harebell.domain.planned_times import PlannedSchedule
+from harebell.domain.recurrence import spend_freely
 from harebell.domain.run_states import ScheduleState
 from harebell.domain.timetables import OMITTED_FIELDS, DueTimesCache, Timetable, Timetables
 from harebell.intake.queries.forecast import (
@@ -32,12 +35,14 @@ MAX_RECORDED: Final = 500_000  # runs, the latest of the range
 MAX_SCHEDULES: Final = 100_000  # with a time to plan in the range, the earliest first
 MAX_COMPUTED: Final = 300_000  # times of cron expressions and of jitter
 MAX_COUNT_TIME: Final = 6.0  # seconds; the client waits 10 s for a response
-BATCH: Final = 500  # schedules that a thread counts at once
+BATCH: Final = 500  # schedules that are read at once
 MAX_JITTER: Final = timedelta(days=1)  # of a run in the record; a longer one is rare
 # A pause moves the next time of a schedule back by a horizon.
 NEXT_TIME_MARGIN: Final = timedelta(minutes=5)
 
 _ISOLATION: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+# The transaction has no statement while the forecast computes, and while others have their turns.
+_IDLE: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 _GROUP_COLUMNS: Final = {
     ForecastGrouping.POOL: "counted.pool",
     ForecastGrouping.TENANT: "counted.tenant",
@@ -121,7 +126,7 @@ class ForecastStore:
         Raise `DatabaseUnavailable`, or `Rejected` if a statement takes too long.
         """
         counts = ForecastCounts(hours=hours)
-        async with self._store.connect(_ISOLATION) as connection:
+        async with self._store.connect(_ISOLATION, _IDLE) as connection:
             await self._count_record(connection, counts, by, tenant=tenant, now=now)
             if hours.end > now:
                 await self._count_planned(connection, counts, by, tenant=tenant, now=now)
@@ -173,7 +178,8 @@ class ForecastStore:
         tenant: str | None,
         now: datetime,
     ) -> None:
-        began, total, shared, cache = monotonic(), 0, Timetables(), DueTimesCache()
+        total, bound = 0, _Bound(until=monotonic() + MAX_COUNT_TIME)
+        bound.cache, shared = DueTimesCache(spend=bound.spend), Timetables(spend=bound.spend)
         values = {
             "end": counts.hours.end,
             "last": counts.hours.end + NEXT_TIME_MARGIN,
@@ -186,23 +192,14 @@ class ForecastStore:
         while rows := await connection.fetch(f"FETCH {BATCH} FROM planned"):
             pending = await _pending(connection, rows)
             schedules = [
-                (
+                _Schedule(
                     _schedule(row, pending.get(row["schedule_id"], ()), shared),
                     row["tenant"],
                     _names(row, by),
                 )
                 for row in rows
             ]
-            counted = await self._turn.run(
-                partial(
-                    _count_batch,
-                    counts,
-                    schedules,
-                    cache=cache,
-                    now=now,
-                    until=began + MAX_COUNT_TIME,
-                )
-            )
+            counted = await self._count_batch(counts, schedules, bound, now=now)
             total += counted
             if counted < len(rows) or total >= MAX_SCHEDULES:
                 counts.notes.append(
@@ -210,24 +207,68 @@ class ForecastStore:
                 )
                 break
 
+    async def _count_batch(
+        self,
+        counts: ForecastCounts,
+        schedules: Sequence["_Schedule"],
+        bound: "_Bound",
+        *,
+        now: datetime,
+    ) -> int:
+        """Return the number of schedules that are counted within the bound.
 
-def _count_batch(
+        Other tenants compute between two turns, and the cache keeps what a turn has computed.
+        """
+        counted = 0
+        while counted < len(schedules) and not bound.is_reached:
+            compute = partial(_count, counts, schedules[counted:], bound=bound, now=now)
+            counted += await self._turn.run(compute)
+        return counted
+
+
+class _Schedule(NamedTuple):
+    """A schedule with its tenant and its groups."""
+
+    planned: PlannedSchedule
+    tenant: str
+    names: list[str] | None
+
+
+@dataclass(slots=True)
+class _Bound:
+    """The bound of one forecast, and within it that of the present turn."""
+
+    until: float  # monotonic time
+    cache: DueTimesCache = field(default_factory=DueTimesCache)
+    spend_turn: Spend = spend_freely
+
+    @property
+    def is_reached(self) -> bool:
+        return monotonic() > self.until or self.cache.computed > MAX_COMPUTED
+
+    def spend(self) -> None:
+        """Raise `TooExpensive` at the end of the turn or of the forecast."""
+        if self.is_reached:
+            raise TooExpensive(f"The forecast must need at most {MAX_COUNT_TIME:g} s.")
+        self.spend_turn()
+
+
+def _count(
     counts: ForecastCounts,
-    schedules: Sequence[tuple[PlannedSchedule, str, list[str] | None]],
-    _spend: Spend,
+    schedules: Sequence[_Schedule],
+    spend: Spend,
     *,
-    cache: DueTimesCache,
+    bound: _Bound,
     now: datetime,
-    until: float,
 ) -> int:
-    """Count schedules, each with its tenant and its groups, up to a monotonic time.
-
-    Return the number of counted schedules.
-    """
-    for number, (schedule, tenant, names) in enumerate(schedules):
-        if monotonic() > until or cache.computed > MAX_COMPUTED:
+    """Count schedules until the bound or the end of the turn. Return their number."""
+    bound.spend_turn = spend
+    for number, (planned, tenant, names) in enumerate(schedules):
+        try:
+            bound.spend()
+            counts.add_schedule(planned, names, tenant=tenant, now=now, cache=bound.cache)
+        except TooExpensive:
             return number
-        counts.add_schedule(schedule, names, tenant=tenant, now=now, cache=cache)
     return len(schedules)
 
 
