@@ -38,6 +38,8 @@ pytestmark = [
 ]
 
 ITEMS = 500  # of one message
+COUNTED_WITHIN = 25.0  # seconds, in which the ticker counts the planned runs at least once
+NEVER = "2049-01-01T00:00:00Z"
 MAX_START = 2.0  # seconds from the due time to the start of a run of the victim
 # Quotas would refuse the flood, which then would be no flood.
 POLICIES = f"""
@@ -215,3 +217,48 @@ async def test_work_of_a_tenant_delays_no_command_and_no_run_of_another_tenant(
     assert median(busy) < MAX_ANSWER, busy
     assert max(busy) < longest_answer, busy
     assert lateness < MAX_START + longest_answer - MAX_ANSWER, lateness
+
+
+@pytest.mark.requirement("P6")
+async def test_planned_runs_of_a_tenant_delay_no_command_of_another_tenant(
+    production: Production, longest_answer: float, record_property: Any
+) -> None:
+    """Store schedules due soon that need many milliseconds each time the ticker counts them."""
+    now = datetime.now(UTC)
+    names = [f"later-{number}" for number in range(4)]
+    soon = [now + timedelta(minutes=15 + each) for each in range(4)]
+    when = {"any_of": [{"cron": f"{each.minute} {each.hour} * * *"} for each in soon]}
+    calendars = {"exclude": names, "on_excluded": "next"}
+    async with production.client(FLOOD, timeout=60) as flooder:
+        for number, name in enumerate(names):
+            await flooder.put_calendar(name, timezone="UTC", weekly=later_hours(now, number))
+        schedule = {"calendars": calendars, "target": TARGET}
+        # Schedules with equal rules are computed once, so each begins at another second.
+        starts = [(now - timedelta(days=1, seconds=n)).isoformat() for n in range(ITEMS)]
+        await flooder.put_many(
+            [{"key": at, "when": {**when, "start": at}, **schedule} for at in starts]
+        )
+    busy = []
+    async with production.client(VICTIM, timeout=60) as victim:
+        until = time.monotonic() + COUNTED_WITHIN
+        while time.monotonic() < until:
+            started_at = time.monotonic()
+            await victim.put({"key": str(uuid4()), "when": {"at": NEVER}, "target": TARGET})
+            busy.append(time.monotonic() - started_at)
+            await asyncio.sleep(0.1)
+    record_property("answer", f"put {median(busy):.3f} s, longest {max(busy):.3f} s")
+
+    assert median(busy) < MAX_ANSWER, busy
+    assert max(busy) < longest_answer, busy
+
+
+def later_hours(now: datetime, number: int) -> list[dict[str, Any]]:
+    """Return half an hour in each of 20 hours that begin at least two hours from now."""
+    return [
+        {
+            "weekdays": [WEEKDAYS[(each + number) % 7]],
+            "from": f"{(now.hour + 2 + each) % 24:02}:0{each % 7}",
+            "to": f"{(now.hour + 2 + each) % 24:02}:3{each % 7}",
+        }
+        for each in range(20)
+    ]

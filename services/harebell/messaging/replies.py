@@ -40,7 +40,7 @@ MAX_ALL_BYTES: Final = 256 * 1024 * 1024  # of all receivers together
 MAX_RECEIVERS: Final = 200  # with a connection each
 MAX_WAIT: Final = 10.0  # seconds, after which most clients no longer wait for a reply
 MAX_IDLE: Final = 60.0  # seconds, after which the connection of a receiver is closed
-REOPEN_PAUSE: Final = 1.0  # seconds between two openings of the connection of one receiver
+REOPEN_PAUSE: Final = 0.5  # seconds between two openings of the connection of one receiver
 
 OpenReplyConnection: TypeAlias = Callable[[str], Awaitable[AbstractConnection]]
 

@@ -34,7 +34,8 @@ WAIT_FACTOR: Final = 4.0
 MAX_PASS_TIME: Final = 40.0  # seconds, in which PostgreSQL keeps the snapshot
 MAX_AGE: Final = timedelta(minutes=5)  # of the counts, which reach this much further than 15 min
 MAX_SCHEDULES: Final = 200_000  # with a time to plan, in one pass
-BATCH: Final = 500  # schedules between two pauses
+BATCH: Final = 500  # schedules that are read at once
+MAX_SLICE: Final = 0.05  # seconds of CPU time between two pauses, if one schedule needs no more
 MAX_COMPUTED: Final = 2_000_000  # times of cron expressions and of jitter in one pass
 MAX_POOLS: Final = MAX_LANES // len(Lane)
 CLEANING_INTERVAL: Final = 300.0  # seconds between two removals of unused times
@@ -130,19 +131,46 @@ class PlannedRunsMetrics:
                 async for rows in store.read_planned(
                     connection, until + MAX_AGE, limit=MAX_SCHEDULES, batch=BATCH
                 ):
-                    cpu = thread_cpu()
-                    for each in await self.timetables.schedules(connection, rows):
-                        self._add(counts, each, now=now, until=until)
-                    total += len(rows)
-                    is_over = monotonic() - began > MAX_PASS_TIME or total >= MAX_SCHEDULES
-                    if is_over or self._cache.computed - computed > MAX_COMPUTED:
+                    schedules = await self.timetables.schedules(connection, rows)
+                    while schedules and not self._is_over(began, computed):
+                        schedules = await self._add_slice(counts, schedules, now=now, until=until)
+                    total += len(rows) - len(schedules)
+                    if schedules or total >= MAX_SCHEDULES:
                         counts.is_complete = False
                         log.warning("planned runs counted in part", schedules=total)
                         break
-                    await asyncio.sleep(PAUSE_FACTOR * (thread_cpu() - cpu))
         counts.at = now
         self.counts = counts
         self._clean(now)
+
+    def _is_over(self, began: float, computed: int) -> bool:
+        is_late = monotonic() - began > MAX_PASS_TIME
+        return is_late or self._cache.computed - computed > MAX_COMPUTED
+
+    async def _add_slice(
+        self,
+        counts: PlannedCounts,
+        schedules: list[PlannedSchedule],
+        *,
+        now: datetime,
+        until: datetime,
+    ) -> list[PlannedSchedule]:
+        """Count the first schedules in a thread, then pause. Return the others.
+
+        A schedule can need seconds, for which the ticker must not stand still.
+        """
+
+        def add() -> tuple[int, float]:
+            began = thread_cpu()
+            for number, each in enumerate(schedules, start=1):
+                self._add(counts, each, now=now, until=until)
+                if (spent := thread_cpu() - began) > MAX_SLICE:
+                    return number, spent
+            return len(schedules), thread_cpu() - began
+
+        added, spent = await asyncio.to_thread(add)
+        await asyncio.sleep(PAUSE_FACTOR * spent)
+        return schedules[added:]
 
     def _add(
         self, counts: PlannedCounts, schedule: PlannedSchedule, *, now: datetime, until: datetime

@@ -87,6 +87,8 @@ JOIN schedule_versions v USING (schedule_id, version)
 """,
 )
 
+# A schedule that needs seconds, and the pause after it, are without a statement.
+_IDLE: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 FIRST_ID: Final = UUID(int=0)
 DECLARE: Final = "DECLARE planned NO SCROLL CURSOR FOR"
 
@@ -98,6 +100,7 @@ async def open_snapshot(pool: asyncpg.Pool) -> AsyncIterator[asyncpg.Connection]
         pool.acquire() as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
     ):
+        await connection.execute(_IDLE)
         yield connection
 
 
