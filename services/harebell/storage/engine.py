@@ -47,6 +47,8 @@ TIMEOUT_SETTINGS: Final = {
     "tcp_user_timeout": "10s",
     "timezone": "UTC",
 }
+# For a transaction that only reads, and that computes or pauses between its statements.
+MAY_IDLE: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
 # The parameters that pgbouncer sets in a session of the server for each client.
 POOLED_SETTINGS: Final = ("application_name", "timezone")

@@ -29,7 +29,7 @@ from harebell.intake.queries.store import IntakeStore, fetch
 from harebell.intake.queries.views import Row
 from harebell.runtime.clock import monotonic
 from harebell.runtime.computations import Computations, Spend
-from harebell.storage.engine import compile_statement
+from harebell.storage.engine import MAY_IDLE, compile_statement
 
 MAX_RECORDED: Final = 500_000  # runs, the latest of the range
 MAX_SCHEDULES: Final = 100_000  # with a time to plan in the range, the earliest first
@@ -41,8 +41,6 @@ MAX_JITTER: Final = timedelta(days=1)  # of a run in the record; a longer one is
 NEXT_TIME_MARGIN: Final = timedelta(minutes=5)
 
 _ISOLATION: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-# The transaction has no statement while the forecast computes, and while others have their turns.
-_IDLE: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 _GROUP_COLUMNS: Final = {
     ForecastGrouping.POOL: "counted.pool",
     ForecastGrouping.TENANT: "counted.tenant",
@@ -126,7 +124,7 @@ class ForecastStore:
         Raise `DatabaseUnavailable`, or `Rejected` if a statement takes too long.
         """
         counts = ForecastCounts(hours=hours)
-        async with self._store.connect(_ISOLATION, _IDLE) as connection:
+        async with self._store.connect(_ISOLATION, MAY_IDLE) as connection:
             await self._count_record(connection, counts, by, tenant=tenant, now=now)
             if hours.end > now:
                 await self._count_planned(connection, counts, by, tenant=tenant, now=now)

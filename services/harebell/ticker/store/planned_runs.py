@@ -13,6 +13,7 @@ from harebell.contract.amqp_names import Lane, lane_of
 from harebell.domain.planned_times import PlannedSchedule
 from harebell.domain.run_states import ScheduleState
 from harebell.domain.timetables import OMITTED_FIELDS, Timetable, Timetables
+from harebell.storage.engine import MAY_IDLE
 
 MAX_STAGED: Final = 500_000  # open rows that one refresh reads, in groups of one second
 MAX_NAMED: Final = 10_000  # schedules whose pools a refresh reads; more have statistics
@@ -87,8 +88,6 @@ JOIN schedule_versions v USING (schedule_id, version)
 """,
 )
 
-# A schedule that needs seconds, and the pause after it, are without a statement.
-_IDLE: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 FIRST_ID: Final = UUID(int=0)
 DECLARE: Final = "DECLARE planned NO SCROLL CURSOR FOR"
 
@@ -100,7 +99,7 @@ async def open_snapshot(pool: asyncpg.Pool) -> AsyncIterator[asyncpg.Connection]
         pool.acquire() as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
     ):
-        await connection.execute(_IDLE)
+        await connection.execute(MAY_IDLE)
         yield connection
 
 
