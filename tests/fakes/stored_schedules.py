@@ -21,14 +21,21 @@ def schedule_ids(count: int, first: int = 0) -> list[UUID]:
 
 
 async def store_schedules(
-    pool: Any, ids: Iterable[UUID], when: Mapping[str, Any], accepted_at: datetime, /, **fields: Any
+    pool: Any,
+    ids: Iterable[UUID],
+    when: Mapping[str, Any],
+    accepted_at: datetime,
+    /,
+    *,
+    tenant: str = TENANT,
+    **fields: Any,
 ) -> None:
     """Store a schedule with this `when` for each id."""
     unit = UnitOfWork()
     for each in ids:
         body = {"key": str(each), "when": when, "target": TASK, **fields}
         command = SCHEDULE_COMMANDS["schedule.put"].model_validate(body)
-        apply_command(unit, CommandContext(TENANT, command, each, accepted_at, "tester"))
+        apply_command(unit, CommandContext(tenant, command, each, accepted_at, "tester"))
     async with pool.acquire() as connection, connection.transaction():
         await save_unit_of_work(connection, unit)
         await save_states(connection, unit.schedules.values())

@@ -263,11 +263,18 @@ class ExcludedTime:
 CalendarDecision: TypeAlias = KeptTime | ShiftedTime | ExcludedTime
 
 
-def decide_time(rule: CalendarRule, at: datetime, zone: ZoneInfo) -> CalendarDecision:
+def decide_time(
+    rule: CalendarRule,
+    at: datetime,
+    zone: ZoneInfo,
+    *,
+    examined: dict[datetime, datetime | None] | None = None,
+) -> CalendarDecision:
     """Return the decision about a scheduled time of a schedule in the time zone `zone`.
 
     A replacement has the same local time on the nearest day at which that time is open, at most
     `MAX_SHIFT_DAYS` away. A replacement in a gap is the instant after the gap.
+    The calls of one search share `examined`: the open instant of each local time, or None.
     """
     calendar = rule.excluding(at)
     if calendar is None:
@@ -282,10 +289,15 @@ def decide_time(rule: CalendarRule, at: datetime, zone: ZoneInfo) -> CalendarDec
         case _:
             assert_never(rule.on_excluded)
     local = at.astimezone(zone).replace(tzinfo=None, fold=0)
-    for days in range(1, MAX_SHIFT_DAYS + 1):
-        candidate = instant_of(local + days * step, zone)
-        if rule.excluding(candidate) is None:
-            return ShiftedTime(candidate, calendar.name)
+    examined = {} if examined is None else examined
+    for _ in range(MAX_SHIFT_DAYS):
+        local += step
+        if local not in examined:
+            candidate = instant_of(local, zone)
+            examined[local] = candidate if rule.excluding(candidate) is None else None
+        found = examined[local]
+        if found is not None:
+            return ShiftedTime(found, calendar.name)
     return ExcludedTime(calendar.name)
 
 

@@ -1,14 +1,15 @@
 """Times that calendars move to another day: the next one, and the origins of one. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
 from harebell.contract.policy import OnExcluded
 from harebell.domain.calendars import (
     MAX_SHIFT_DAYS,
+    CalendarDecision,
     CalendarRule,
     ExcludedTime,
     ShiftedTime,
@@ -17,6 +18,7 @@ from harebell.domain.calendars import (
 )
 
 MAX_MOVE_STEPS: Final = 500  # times examined in one search
+MAX_EXAMINED: Final = 4 * MAX_MOVE_STEPS  # times that one object remembers
 _RESOLUTION: Final = timedelta(milliseconds=1)
 _DAY: Final = timedelta(days=1)
 # A local day has at most this length, also on the night of a clock change.
@@ -31,13 +33,29 @@ class Times(Protocol):
     def next_after(self, after: datetime) -> datetime | None: ...
 
 
+class _ExaminedTime(NamedTuple):
+    time: datetime
+    decision: CalendarDecision
+    cursor: datetime | None  # of the next time to examine
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedTimes:
-    """The times of a rule that calendars move, in the time zone of its schedule."""
+    """The times of a rule that calendars move, in the time zone of its schedule.
+
+    An object remembers the times that it has examined, so that the searches for consecutive times
+    examine each of them once. It serves one search or one such sequence.
+    """
 
     times: Times
     rule: CalendarRule
     zone: ZoneInfo
+    _examined: dict[datetime, _ExaminedTime | None] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    _open: dict[datetime, datetime | None] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def next_after(self, after: datetime, kept: datetime | None) -> datetime | None:
         """Return the first kept or moved time after `after`, or None.
@@ -49,17 +67,15 @@ class MovedTimes:
         cursor: datetime | None = self._first_origin(after, best)
         last = self._last_origin(after, best)
         for _ in range(MAX_MOVE_STEPS):
-            time = None if cursor is None else self.times.next_after(cursor)
-            if time is None or (last is not None and time >= last):
+            found = None if cursor is None else self._examine_after(cursor)
+            if found is None or (last is not None and found.time >= last):
                 return best
-            decision = decide_time(self.rule, time, self.zone)
+            cursor, decision = found.cursor, found.decision
             if isinstance(decision, ExcludedTime):
-                cursor = self._cursor_after(time)
                 continue
             if decision.at > after and (best is None or decision.at < best):
                 best = decision.at
                 last = self._last_origin(after, best)
-            cursor = time
         return best
 
     def origins_of(self, at: datetime) -> Iterator[tuple[datetime, str]]:
@@ -69,13 +85,28 @@ class MovedTimes:
         before = at - _RESOLUTION
         cursor, last = self._first_origin(before, at), self._last_origin(before, at)
         for _ in range(MAX_MOVE_STEPS):
-            time = self.times.next_after(cursor)
-            if time is None or (last is not None and time > last):
+            found = self._examine_after(cursor)
+            if found is None or (last is not None and found.time > last):
                 return
-            decision = decide_time(self.rule, time, self.zone)
+            decision = found.decision
             if isinstance(decision, ShiftedTime) and decision.at == at:
-                yield time, decision.calendar
-            cursor = time
+                yield found.time, decision.calendar
+            cursor = found.time
+
+    def _examine_after(self, cursor: datetime) -> _ExaminedTime | None:
+        """Return the first time of the rule after the cursor, or None."""
+        if cursor not in self._examined:
+            if len(self._examined) >= MAX_EXAMINED:
+                self._examined.clear()
+                self._open.clear()
+            time = self.times.next_after(cursor)
+            self._examined[cursor] = None if time is None else self._examine(time)
+        return self._examined[cursor]
+
+    def _examine(self, time: datetime) -> _ExaminedTime:
+        decision = decide_time(self.rule, time, self.zone, examined=self._open)
+        is_excluded = isinstance(decision, ExcludedTime)
+        return _ExaminedTime(time, decision, self._cursor_after(time) if is_excluded else time)
 
     def _first_origin(self, after: datetime, best: datetime | None) -> datetime:
         """Return an instant before which no time moves to a result after `after`, up to `best`."""

@@ -20,6 +20,7 @@ from harebell.domain.recurrence import (
     Recurrence,
     initial_cursor,
     is_sequential,
+    times_after,
 )
 from harebell.domain.run_states import Placement, ScheduleState
 from harebell.domain.timetables import (
@@ -125,13 +126,8 @@ class PlannedSpan(NamedTuple):
         if not self.timetable.can_delay:
             yield from due
             return
-        time = self.after
-        for _ in due:
-            found = self.recurrence.next_after(time)
-            if found is None:
-                return
-            time = found
-            yield milliseconds_of(time)
+        times = times_after(self.recurrence, self.after)
+        yield from (milliseconds_of(each) for each in islice(times, len(due)))
 
 
 def planned_spans(

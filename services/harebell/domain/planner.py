@@ -14,12 +14,21 @@ from harebell.contract.types import truncate_ms
 from harebell.contract.when import Recurring
 from harebell.domain.calendars import Calendar, blackout_at, end_of_blackout
 from harebell.domain.pinned_calendars import blackouts_of
-from harebell.domain.recurrence import RESOLUTION, AfterCompletion, Once, Recurrence, is_sequential
+from harebell.domain.recurrence import (
+    RESOLUTION,
+    AfterCompletion,
+    CalendarRecurrence,
+    Once,
+    Recurrence,
+    is_sequential,
+    times_after,
+)
 from harebell.domain.run_states import NewRun, Placement, Reason, SkippedRange
 
 MISSED_AFTER: Final = timedelta(seconds=60)  # the catch-up policy decides about a later time
 MAX_RUNS: Final = 100  # of one schedule in one pass
 MAX_STEPS: Final = 1_000  # scheduled times examined in one pass
+MAX_CALENDAR_STEPS: Final = 200  # with calendars, because each step costs up to some milliseconds
 
 
 class PlanningResult(NamedTuple):
@@ -98,11 +107,11 @@ def plan(
     `open_runs` contains the times that have a run already.
     """
     delays = StartDelays.of(policy)
-    all_times = _times_between(recurrence, cursor, until)
+    all_times, following = _times_between(recurrence, cursor, until)
     times = [each for each in all_times if each not in skipped_times]
     missed = _missed(recurrence, times, _missed_before(now, resumed_at))
     current = times[len(missed) :]
-    has_more_missed = not current and len(all_times) == MAX_STEPS
+    has_more_missed = not current and len(all_times) == _max_steps(recurrence)
     caught_up, dropped, decided_until = _catch_up(policy, missed, now, has_more=has_more_missed)
     candidates = [
         _new_run(policy, delays, RunKey(each, schedule_id), placement=placement)
@@ -120,7 +129,11 @@ def plan(
     if len(runs) < len(in_time):
         last_run = (run.scheduled_for for run in runs[-1:])
         planned_until = max([cursor, *already_staged[-1:], *last_run])
-    next_at = None if is_exhausted else recurrence.next_after(planned_until)
+    next_at = None
+    if not is_exhausted:
+        later = [each for each in (*all_times, following) if each is None or each > planned_until]
+        # The end of an expired run from completion is later than each of these times.
+        next_at = later[0] if later else recurrence.next_after(planned_until)
     ranges = [(dropped, Reason.MISSED), (expired, Reason.EXPIRED)]
     ranges += [
         ([each], Reason.MANUAL)
@@ -163,18 +176,28 @@ def catch_up(
     ]
 
 
-def _times_between(recurrence: Recurrence, cursor: datetime, until: datetime) -> list[datetime]:
-    """Return at most `MAX_STEPS` times, and one time of a recurrence from completion.
+def _times_between(
+    recurrence: Recurrence, cursor: datetime, until: datetime
+) -> tuple[list[datetime], datetime | None]:
+    """Return at most `_max_steps` times up to `until`, and the time that follows them."""
+    times: list[datetime] = []
+    found = times_after(recurrence, cursor)
+    following = next(found, None)
+    max_times = _max_steps(recurrence)
+    while following is not None and following <= until and len(times) < max_times:
+        times.append(following)
+        following = next(found, None)
+    return times, following
+
+
+def _max_steps(recurrence: Recurrence) -> int:
+    """Return the maximum number of times that one pass examines.
 
     A recurrence from completion would otherwise return each millisecond.
     """
-    times: list[datetime] = []
-    max_times = 1 if isinstance(recurrence, AfterCompletion) else MAX_STEPS
-    next_time = recurrence.next_after(cursor)
-    while next_time is not None and next_time <= until and len(times) < max_times:
-        times.append(next_time)
-        next_time = recurrence.next_after(next_time)
-    return times
+    if isinstance(recurrence, AfterCompletion):
+        return 1
+    return MAX_CALENDAR_STEPS if isinstance(recurrence, CalendarRecurrence) else MAX_STEPS
 
 
 def _missed_before(now: datetime, resumed_at: datetime | None) -> datetime:

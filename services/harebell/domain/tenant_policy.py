@@ -5,7 +5,7 @@ rollbacks and changes of the document come after intake.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -416,6 +416,11 @@ class TenantPolicies:
     def of(self, tenant: str) -> TenantPolicy:
         """Return the policy of a tenant. The result stays the same object until a reload."""
         return self.tenants.get(tenant, self.defaults)
+
+    @property
+    def delayed_exchanges(self) -> Collection[str]:
+        """Return the exchanges of every tenant whose messages are delayed."""
+        return self._tenants_of_delayed.keys()
 
     def tenant_of_delayed(self, exchange: str) -> str | None:
         """Return the tenant of the delayed messages of an exchange, or None without one."""

@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from harebell.domain.recurrence import (
     Recurrence,
     recurrence_of,
     spend_freely,
+    times_after,
 )
 
 RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)  # that a recurrence may raise
@@ -240,10 +242,7 @@ def _entry_of(
 
 
 def _times_between(recurrence: Recurrence, after: int, until: datetime) -> Iterator[datetime]:
-    time = recurrence.next_after(datetime_of(after))
-    while time is not None and time <= until:
-        yield time
-        time = recurrence.next_after(time)
+    return takewhile(lambda time: time <= until, times_after(recurrence, datetime_of(after)))
 
 
 def interval_times(interval: FixedInterval, after: datetime, until: datetime) -> range:

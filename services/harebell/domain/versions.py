@@ -9,17 +9,19 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from harebell.contract.schedule import SchedulingPolicy
-from harebell.contract.types import EARLIEST, ceil_ms
+from harebell.contract.types import EARLIEST, LATEST, ceil_ms
 from harebell.contract.when import Every, Recurring
 from harebell.domain.planner import remaining_runs
 from harebell.domain.recurrence import (
     RESOLUTION,
     AfterCompletion,
+    FixedInterval,
     Recurrence,
     initial_cursor,
     recurrence_of,
     recurs_at,
     spend_freely,
+    times_after,
 )
 
 
@@ -66,8 +68,21 @@ class VersionWindow:
         """Return the first scheduled time after `time` at which the version is in force."""
         self.spend()
         found = self.recurrence.next_after(max(time, self.start))
-        has_ended = found is not None and self.until is not None and found >= self.until
-        return None if has_ended else found
+        return None if found is None or self._has_ended(found) else found
+
+    def times_after(self, time: datetime) -> Iterator[datetime]:
+        """Yield the scheduled times after `time` at which the version is in force.
+
+        A run takes no time if the recurrence is from completion.
+        """
+        cursor, recurrence, when = max(time, self.start), self.recurrence, self.policy.when
+        if isinstance(recurrence, AfterCompletion) and isinstance(when, Every):
+            first = recurrence.next_after(cursor)
+            recurrence = FixedInterval(first or LATEST, when.every, recurrence.end)
+        for found in times_after(recurrence, cursor, spend=self.spend):
+            if self._has_ended(found):
+                return
+            yield found
 
     def last_time_until(self, time: datetime) -> datetime | None:
         """Return the last scheduled time up to `time`.
@@ -125,6 +140,9 @@ class VersionWindow:
         """
         return list(islice(_times_after(self, after, skipped_times), count))
 
+    def _has_ended(self, time: datetime) -> bool:
+        return self.until is not None and time >= self.until
+
     def _has_time(self, after: datetime, until: datetime) -> bool:
         found = self.next_after(after)
         return found is not None and found <= until
@@ -134,17 +152,9 @@ def _times_after(
     window: VersionWindow, after: datetime, skipped_times: Collection[datetime]
 ) -> Iterator[datetime]:
     remaining = remaining_runs(window.policy, window.dispatched)
-    time = window.next_after(after)
-    while time is not None and (remaining != 0 or time <= window.planned_until):
+    for time in window.times_after(after):
+        if remaining == 0 and time > window.planned_until:
+            return
         if remaining is not None and time > window.planned_until and time not in skipped_times:
             remaining -= 1
         yield time
-        time = window.next_after(_cursor_after(window, time))
-
-
-def _cursor_after(window: VersionWindow, time: datetime) -> datetime:
-    """Return the cursor after a run, which takes no time if the recurrence is from completion."""
-    when = window.policy.when
-    if isinstance(when, Every) and isinstance(window.recurrence, AfterCompletion):
-        return time + when.every - RESOLUTION
-    return time

@@ -2,36 +2,35 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import asyncpg
 import structlog
 
 from harebell.contract.errors import Transient
-from harebell.domain.run_states import ScheduleState
 from harebell.ledger.publishing_transaction import publishing_transaction
 from harebell.messaging import run_log
 from harebell.messaging.event_publisher import publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.runtime import failpoint
-from harebell.runtime.clock import Clock, monotonic
+from harebell.runtime.clock import Clock
 from harebell.runtime.event_wait import wait_until_set
 from harebell.storage.engine import translate_db_errors
 from harebell.ticker import metrics
 from harebell.ticker.events import planning_events
-from harebell.ticker.model.planning import plan_schedule
 from harebell.ticker.model.planning_window import PlanningStep
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 from harebell.ticker.next_times import NextTimes
 from harebell.ticker.plan_writer import SaveResult, save_planning_steps
+from harebell.ticker.planning_budget import PLANNING_BUDGET, DeferredTenants, PlanningBudget
 from harebell.ticker.stage_spans import record_pass
 from harebell.ticker.store import schedules
 from harebell.ticker.store.versions import VersionCache
 
 MAX_POLL_INTERVAL: Final = 15.0  # seconds between passes
-PLANNING_BUDGET: Final = 0.5  # seconds of planning in one pass, which block the event loop
 FAILURE_PAUSE: Final = 0.25  # seconds after a failed pass
 # A schedule with several times within this part of the horizon is planned once for all of them.
 # Otherwise each of its runs would write a version of its row, and each lookup would read them.
@@ -77,6 +76,7 @@ class Stager:
     next_times: NextTimes
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
     budget: float = PLANNING_BUDGET
+    deferred: DeferredTenants = field(default_factory=DeferredTenants)
     limit: int = 1  # of the next pass, which doubles up to `batch`
 
     async def run(self) -> None:
@@ -119,25 +119,46 @@ class Stager:
     async def _stage(
         self, connection: asyncpg.Connection, now: datetime, limit: int
     ) -> StagingPass:
-        """Plan and save the due schedules.
+        """Plan and save the due schedules, those of the deferred tenants last."""
+        budget = PlanningBudget(seconds=self.budget)
+        until, ahead = now + self.horizon, self.horizon * AHEAD
+        steps: list[PlanningStep] = []
+        unplanned, is_full = 0, False
+        for each in self.deferred.filters():
+            rest = limit - len(steps)
+            if budget.is_spent or rest == 0:
+                is_full = True
+                break
+            due, may_have_more = await self._load_due(connection, now, rest, only=each)
+            is_full = is_full or may_have_more
+            planned = await budget.plan(due, now, until, ahead=ahead)
+            steps += planned
+            unplanned += len(due) - len(planned)
+        self.deferred.observe(budget)
+        saved = await save_planning_steps(connection, steps, now=now)
+        return StagingPass(saved, is_full, unplanned)
+
+    async def _load_due(
+        self,
+        connection: asyncpg.Connection,
+        now: datetime,
+        limit: int,
+        *,
+        only: schedules.TenantFilter | None,
+    ) -> tuple[list[ScheduleRecord], bool]:
+        """Load the due schedules, and return whether more may be due.
 
         Overdue schedules use at most half of the limit, so that they delay no other schedule.
         """
         half = max(1, limit // 2)
         until = now + self.horizon
         mark = self.next_times.mark
-        due = await schedules.load_due(
-            connection, self.versions, now, limit=half, after=mark, plan_until=until
-        )
+        load = partial(schedules.load_due, connection, self.versions, only=only)
+        due = await load(now, limit=half, after=mark, plan_until=until)
         is_full = len(due) == half
         if rest := limit - len(due):
-            due += await schedules.load_due(
-                connection, self.versions, until, limit=rest, after=max(now, mark)
-            )
-        is_full = is_full or len(due) >= limit
-        steps = plan_within_budget(due, now, until, budget=self.budget, ahead=self.horizon * AHEAD)
-        saved = await save_planning_steps(connection, steps, now=now)
-        return StagingPass(saved, is_full, unplanned=len(due) - len(steps))
+            due += await load(until, limit=rest, after=max(now, mark))
+        return due, is_full or len(due) >= limit
 
     def _report(self, result: StagingPass) -> None:
         runs = len(result.saved.tickets)
@@ -147,7 +168,12 @@ class Stager:
             log.info("runs staged", runs=runs, end=result.end)
             run_log.log_staged(result.saved.tickets)
         if result.unplanned:
-            log.warning("planning budget exceeded", seconds=self.budget, unplanned=result.unplanned)
+            log.warning(
+                "planning budget exceeded",
+                seconds=self.budget,
+                unplanned=result.unplanned,
+                deferred=sorted(self.deferred.tenants),
+            )
 
     async def _sleep(self) -> None:
         """Wait until the next schedule is due or a command wakes the stager."""
@@ -160,7 +186,11 @@ class Stager:
             return
 
     async def _reduce_limit(self, error: Exception) -> None:
-        """Halve the limit, or mark a schedule that fails alone as errored."""
+        """Halve the limit, or mark a schedule that fails alone as errored.
+
+        That is the schedule with the earliest time of all, so no tenant may be deferred.
+        """
+        self.deferred.clear()
         if self.limit > 1:
             self.limit //= 2
             return
@@ -174,25 +204,3 @@ class Stager:
             await asyncio.sleep(FAILURE_PAUSE)
         else:
             log.error("schedule marked as errored", schedule=str(schedule_id), reason=reason)
-
-
-def plan_within_budget(
-    due: Sequence[ScheduleRecord],
-    now: datetime,
-    until: datetime,
-    *,
-    budget: float,
-    ahead: timedelta = timedelta(0),
-) -> list[PlanningStep]:
-    """Plan at least one schedule, and stop after `budget` seconds. The others stay due.
-
-    An active schedule without a pending version is planned up to `ahead` after `until`.
-    """
-    began = monotonic()
-    steps: list[PlanningStep] = []
-    for record in due:
-        if steps and monotonic() - began > budget:
-            break
-        is_plain = record.state is ScheduleState.ACTIVE and not record.pending
-        steps.append(plan_schedule(record, now, until + ahead if is_plain else until))
-    return steps

@@ -1,6 +1,6 @@
 """The statements of `ticker/store` and `storage/runs/tickets.py` in memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -104,9 +104,32 @@ def load_schedules(tx: Transaction, schedules: Sequence[UUID]) -> Iterator[Recor
 
 @answers(STATEMENTS.load_due)
 def load_due(tx: Transaction, until: datetime, limit: int, after: datetime) -> Iterator[Record]:
+    return _load_due(tx, until, limit, after=after, is_loaded=lambda _: True)
+
+
+@answers(STATEMENTS.load_due_of)
+def load_due_of(tx: Transaction, *args: Any) -> Iterator[Record]:
+    until, limit, after, tenants, are_included = args
+
+    def is_loaded(state: Record) -> bool:
+        version = tx.get(VERSIONS, (state["schedule_id"], state["version"]))
+        is_named = orjson.loads(version["run_spec"])["tenant"] in tenants
+        return is_named is are_included
+
+    return _load_due(tx, until, limit, after=after, is_loaded=is_loaded)
+
+
+def _load_due(
+    tx: Transaction,
+    until: datetime,
+    limit: int,
+    *,
+    after: datetime,
+    is_loaded: Callable[[Record], bool],
+) -> Iterator[Record]:
     due = [s for s in tx.rows(STATES) if s["next_at"] and after < s["next_at"] <= until]
     count = 0
-    for state in sorted(due, key=lambda each: each["next_at"]):
+    for state in sorted(filter(is_loaded, due), key=lambda each: each["next_at"]):
         if count < limit and tx.try_lock(STATES, state["schedule_id"]):
             count += 1
             yield state | {"last_number": state["version"]}

@@ -36,9 +36,11 @@ async def stored(pool: asyncpg.Pool) -> list[UUID]:
     return ids
 
 
-async def load(connection: asyncpg.Connection, limit: int) -> list[UUID]:
+async def load(
+    connection: asyncpg.Connection, limit: int, only: schedules.TenantFilter | None = None
+) -> list[UUID]:
     until = datetime.now(UTC) + timedelta(minutes=1)
-    records = await schedules.load_due(connection, VersionCache(), until, limit=limit)
+    records = await schedules.load_due(connection, VersionCache(), until, limit=limit, only=only)
     return [record.id for record in records]
 
 
@@ -47,6 +49,21 @@ async def test_pass_loads_the_schedules_with_the_earliest_next_times(
 ) -> None:
     async with pool.acquire() as connection, connection.transaction():
         assert await load(connection, COUNT // 2) == stored[: COUNT // 2]
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize("are_included", [True, False])
+async def test_pass_loads_only_the_schedules_of_some_tenants(
+    pool: asyncpg.Pool, stored: list[UUID], *, are_included: bool
+) -> None:
+    others = schedule_ids(2, first=COUNT)
+    await store_schedules(pool, others, {"after": "1s"}, datetime.now(UTC), tenant="acme")
+    only = schedules.TenantFilter(["acme", "absent"], are_included=are_included)
+
+    async with pool.acquire() as connection, connection.transaction():
+        loaded = await load(connection, 2, only)
+
+    assert set(loaded) == set(others if are_included else stored[:2])
 
 
 async def test_two_tickers_load_different_schedules_and_wait_for_no_lock(

@@ -18,11 +18,13 @@ CLOSED = date(2026, 3, 10)
 
 @dataclass
 class ListedTimes:
-    """The times of a list."""
+    """The times of a list, with the number of searches."""
 
     times: Sequence[datetime]
+    searches: int = 0
 
     def next_after(self, after: datetime) -> datetime | None:
+        self.searches += 1
         return next((each for each in sorted(self.times) if each > after), None)
 
 
@@ -85,3 +87,19 @@ def test_search_passes_a_long_closed_period() -> None:
     assert kept is not None
     assert kept > opening
     assert moved.next_after(at(12, 0), kept) == opening
+
+
+@pytest.mark.requirement("P6")
+def test_searches_for_consecutive_times_examine_each_time_once() -> None:
+    """The first of two times a day is never open, so each search goes back sixty days."""
+    days = [datetime(2026, 3, 10, tzinfo=UTC) + timedelta(days=each) for each in range(-60, 60)]
+    times = ListedTimes([day + timedelta(hours=hour) for day in days for hour in (9, 18)])
+    hours = WeeklyWindow(frozenset(range(7)), time(9), time(10))
+    closed = Calendar.create("closed", ZONE, windows=[hours])
+    rule = CalendarRule(exclude=(closed,), on_excluded=OnExcluded.NEXT)
+    moved = MovedTimes(times=times, rule=rule, zone=ZONE)
+
+    found = [moved.next_after(at(day, 18), at(day + 1, 18)) for day in range(10, 20)]
+
+    assert found == [at(day + 1, 18) for day in range(10, 20)]
+    assert times.searches < 200  # and 1,400 if each search examines every time again

@@ -7,10 +7,14 @@ import pytest
 from tests.fakes.schedules import HORIZON, FakePlanning, definition, seconds, skipped_range
 from tests.fakes.tickets import NINE, after
 
-from harebell.domain.planner import MAX_STEPS, MISSED_AFTER
+from harebell.domain.planner import MAX_CALENDAR_STEPS, MAX_STEPS, MISSED_AFTER
 from harebell.domain.run_states import Reason
 
 MINUTELY = {"every": "1m"}
+OPEN = {
+    "calendars": {"exclude": ["closed"]},
+    "pinned_calendars": [{"name": "closed", "version": 1, "days": ["2040-01-01"]}],
+}
 OUTAGE = after(600)  # ten minutes, and the instant of now is not missed
 
 
@@ -66,10 +70,19 @@ def test_time_is_missed_only_after_more_than_a_minute(beyond: timedelta, runs: i
 
 @pytest.mark.requirement("S55")
 @pytest.mark.parametrize(("mode", "made_up"), [("none", 0), ("one", 1), ("all", 100)])
-@pytest.mark.parametrize("missed", [MAX_STEPS - 1, MAX_STEPS, MAX_STEPS + 1, 3 * MAX_STEPS + 50])
-def test_long_outage_is_decided_in_several_passes(mode: str, made_up: int, missed: int) -> None:
+@pytest.mark.parametrize(
+    ("missed", "calendars"),
+    [
+        (missed, calendars)
+        for steps, calendars in ((MAX_STEPS, {}), (MAX_CALENDAR_STEPS, OPEN))
+        for missed in (steps - 1, steps, steps + 1, 3 * steps + 50)
+    ],
+)
+def test_long_outage_is_decided_in_several_passes(
+    mode: str, made_up: int, missed: int, calendars: dict[str, Any]
+) -> None:
     policy = {"mode": mode, "window": "24h"}
-    planning = FakePlanning(definition({"every": "1s"}, catch_up=policy))
+    planning = FakePlanning(definition({"every": "1s"}, catch_up=policy, **calendars))
     now = after(missed) + MISSED_AFTER + timedelta(milliseconds=500)
 
     planning.plan_until_horizon(now, until=now)
@@ -78,6 +91,17 @@ def test_long_outage_is_decided_in_several_passes(mode: str, made_up: int, misse
     assert late == [after(k) for k in range(missed - made_up + 1, missed + 1)]
     assert planning.skipped_count == missed - made_up
     assert len(planning.times) == made_up + 60
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize(("steps", "calendars"), [(MAX_STEPS, {}), (MAX_CALENDAR_STEPS, OPEN)])
+def test_one_pass_examines_a_bounded_number_of_times(steps: int, calendars: dict[str, Any]) -> None:
+    planning = FakePlanning(definition({"every": "1s"}, catch_up={"mode": "none"}, **calendars))
+    late = after(2 * MAX_STEPS)
+
+    planning.run_pass(late, late)
+
+    assert planning.skipped_count == steps
 
 
 def test_catch_up_ends_at_the_end_of_the_schedule() -> None:

@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harebell.contract.errors import InvalidInput, PrivateAddress
@@ -122,13 +122,11 @@ def test_address_of_a_denied_network_is_never_allowed(address: str) -> None:
     assert not is_allowed_address(ip_address(address), allowed, denied)
 
 
-@settings(deadline=None)
 @given(st.ip_addresses(v=4))
 def test_address_is_not_allowed_when_python_classifies_it_as_special(address: IPv4Address) -> None:
     assert not is_allowed_address(address, ()) or (address.is_global and not address.is_multicast)
 
 
-@settings(deadline=None)
 @given(st.ip_addresses(v=4))
 def test_embedded_address_has_the_result_of_the_plain_address(address: IPv4Address) -> None:
     mapped = IPv6Address(f"::ffff:{address}")
@@ -156,7 +154,6 @@ def test_literal_address_is_found_in_any_spelling(host: str, address: str) -> No
     assert literal_address(f"http://{host}/path?x=[::2]#@1.1.1.1") == ip_address(address)
 
 
-@settings(deadline=None)
 @given(st.ip_addresses())
 def test_literal_address_is_found_when_python_parses_it(address: IPv4Address | IPv6Address) -> None:
     host = f"[{address}]" if isinstance(address, IPv6Address) else f"{address}"

@@ -16,18 +16,20 @@ from tests.fakes.ledger.schedules import STATES, VERSIONS
 from tests.fakes.ledger.store import Transaction
 from tests.fakes.publisher import FakePublisher
 from tests.fakes.schedules import HORIZON
-from tests.fakes.stored_schedules import schedule_ids, store_schedules
+from tests.fakes.stored_schedules import TENANT, schedule_ids, store_schedules
 
 from harebell.contract.errors import BrokerUnavailable
 from harebell.domain.run_states import ScheduleState
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import database_time
 from harebell.ticker.next_times import NextTimes
+from harebell.ticker.planning_budget import PLANNING_BUDGET
 from harebell.ticker.stager import Stager
 from harebell.ticker.store.versions import VersionCache
 
 HOUR = timedelta(hours=1)
 TIMEOUT = 30.0  # seconds
+SPENT = -1.0  # seconds
 
 
 @dataclass
@@ -53,11 +55,11 @@ class StagerHarness:
             on_saved=lambda _: None,
         )
 
-    async def store_overdue(self, count: int) -> list[UUID]:
+    async def store_overdue(self, count: int, tenant: str = TENANT) -> list[UUID]:
         """Store schedules whose next time was an hour ago."""
         ids = schedule_ids(count)
         now = self.ledger.store.now()
-        await store_schedules(self.ledger, ids, {"every": "1h"}, now - 2 * HOUR)
+        await store_schedules(self.ledger, ids, {"every": "1h"}, now - 2 * HOUR, tenant=tenant)
         return ids
 
     async def store_upcoming(self, count: int, wait: str = "30s") -> list[UUID]:
@@ -102,6 +104,25 @@ async def test_upcoming_schedules_take_the_part_that_overdue_schedules_leave(
 
     assert harness.staged >= set(late)
     assert len(harness.staged & set(soon)) == 7
+
+
+@pytest.mark.requirement("P6")
+async def test_schedules_of_a_costly_tenant_are_planned_last(harness: StagerHarness) -> None:
+    costly = await harness.store_overdue(3, tenant="acme")
+    other = await harness.store_upcoming(2)
+    stager = await harness.open()
+    stager.budget = SPENT  # so each pass plans one schedule
+
+    await stager.stage_once(100)
+    first = set(harness.staged)
+    await stager.stage_once(100)
+
+    assert first < set(costly)
+    assert harness.staged - first < set(other)
+    await run_until(stager, lambda: harness.staged == {*costly, *other})
+    stager.budget = PLANNING_BUDGET
+    await stager.stage_once(100)
+    assert stager.deferred.tenants == set()
 
 
 @pytest.mark.parametrize(("limit", "has_more"), [(3, True), (6, True), (8, False)])

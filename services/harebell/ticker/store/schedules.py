@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -24,6 +24,7 @@ class ScheduleStatements:
 
     load_schedules: str
     load_due: str
+    load_due_of: str
     find_pending: str
     lock_runs: str
     find_results: str
@@ -61,17 +62,24 @@ JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_
 """
 _KEYS: Final = "SELECT r.scheduled_for, r.schedule_id" + _RUNS_OF_KEYS
 
+# A staging pass creates no version and needs no other number.
+_LOAD_DUE: Final = (
+    _COLUMNS
+    + """, s.version AS last_number
+FROM schedule_state s WHERE s.next_at > $3 AND s.next_at <= $1{}
+ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED
+"""
+)
+
 STATEMENTS: Final = ScheduleStatements(
     load_schedules=_COLUMNS
     + _LAST_NUMBER
     + """FROM schedule_state s WHERE s.schedule_id = ANY($1) ORDER BY s.schedule_id FOR UPDATE
 """,
-    # A staging pass creates no version and needs no other number.
-    load_due=_COLUMNS
-    + """, s.version AS last_number
-FROM schedule_state s WHERE s.next_at > $3 AND s.next_at <= $1
-ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED
-""",
+    load_due=_LOAD_DUE.format(""),
+    # Only the row in `schedules` names the tenant, so a pass without deferred tenants omits this.
+    load_due_of=_LOAD_DUE.format("""
+  AND ((SELECT t.tenant FROM schedules t WHERE t.id = s.schedule_id) = ANY($4)) = $5"""),
     # A separate statement, because a statement that waits for a lock reads other tables as they
     # were before the wait. An index contains the pending versions alone.
     find_pending="""
@@ -215,6 +223,13 @@ async def load_unit_of_work(
     return unit
 
 
+class TenantFilter(NamedTuple):
+    """The schedules of some tenants, or the schedules of every other tenant."""
+
+    tenants: Sequence[str]
+    are_included: bool
+
+
 async def load_due(
     connection: asyncpg.Connection,
     versions: VersionCache,
@@ -223,14 +238,16 @@ async def load_due(
     limit: int,
     after: datetime = EARLIEST,
     plan_until: datetime | None = None,
+    only: TenantFilter | None = None,
 ) -> list[ScheduleRecord]:
-    """Lock and load the schedules with a next time in (after, until].
+    """Lock and load the schedules with a next time in (after, until], `only` of some tenants.
 
     The statement skips schedules that another ticker has locked.
     A record has all pending versions if the first one takes effect up to `plan_until`, which is
     `until` by default, and otherwise only the first one.
     """
-    rows = await connection.fetch(STATEMENTS.load_due, until, limit, after)
+    statement = STATEMENTS.load_due if only is None else STATEMENTS.load_due_of
+    rows = await connection.fetch(statement, until, limit, after, *(only or ()))
     return await _records(connection, versions, rows, plan_until=plan_until or until)
 
 
