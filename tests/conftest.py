@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 from tests.rig import file_order
 from tests.rig.servers import Servers, server_directory
 
@@ -26,6 +27,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The collection creates 7,000 tests without garbage. Fewer collections save 10 % of its CPU time.
 gc.set_threshold(50_000, 20, 100)
+
+# No result of a property test may depend on the speed or the load of the machine.
+settings.register_profile("harebell", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("harebell")
 
 # As in the services and the command. The data of the system may be years old.
 use_newest_tzdata(os.environ)

@@ -67,7 +67,6 @@ async def ask_with_each_value(stack: Stack, verb: str, examples: int, *, within:
 
         @settings(
             max_examples=examples,
-            deadline=None,
             derandomize=examples == EXAMPLES,  # the long test tries other values each time
             database=None,
             suppress_health_check=list(HealthCheck),

@@ -110,7 +110,7 @@ def history_of(steps: list[Step], when: dict[str, Any], catch_up: str) -> Audite
 
 
 @pytest.mark.requirement("S76")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps=steps_of_history, when=rules, catch_up=policies)
 @example(steps=LAST_RUN_STAGED, when=SEVEN_TIMES, catch_up="none")  # and a version is pending
 def test_audit_finds_nothing_after_any_history(
@@ -122,7 +122,7 @@ def test_audit_finds_nothing_after_any_history(
 
 
 @pytest.mark.requirement("S76")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps=steps_of_history, when=rules, catch_up=policies, data=st.data())
 def test_audit_finds_each_row_that_is_deleted(
     steps: list[Step], when: dict[str, Any], catch_up: str, data: st.DataObject

@@ -222,7 +222,7 @@ CHANGES = st.deferred(lambda: st.sampled_from(all_changes()))
 
 
 @pytest.mark.requirement("S04")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(text=LINES, change=CHANGES)
 def test_any_expression_matches_debian_cron_around_a_clock_change(
     text: str, change: tuple[ZoneInfo, datetime]
@@ -234,7 +234,7 @@ def test_any_expression_matches_debian_cron_around_a_clock_change(
 
 
 @pytest.mark.requirement("S08")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(text=LINES, change=CHANGES, gap=st.sampled_from(DstGap), overlap=st.sampled_from(DstOverlap))
 def test_explicit_dst_rule_is_applied(
     text: str, change: tuple[ZoneInfo, datetime], gap: DstGap, overlap: DstOverlap

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 from croniter import croniter
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harebell.domain.cron import Cron
@@ -51,7 +51,6 @@ def lists(field: str) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.requirement("S04")
-@settings(deadline=None)
 @given(
     minute=lists("minute"), hour=lists("hour"), month=lists("month"), after=st.integers(0, 8_760)
 )

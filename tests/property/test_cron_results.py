@@ -95,7 +95,7 @@ def near_a_change(cron: Cron, moment: datetime) -> datetime:
 
 
 @pytest.mark.requirement("S12")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(cron=CRONS, moment=MOMENTS, hours=st.floats(-3, 3))
 def test_next_time_is_later_and_needs_few_matcher_calls(
     cron: Cron, moment: datetime, hours: float
@@ -110,7 +110,7 @@ def test_next_time_is_later_and_needs_few_matcher_calls(
 
 
 @pytest.mark.requirement("S04")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(cron=CRONS, moment=MOMENTS, steps=st.lists(st.floats(0, 30), min_size=3, max_size=12))
 def test_times_do_not_depend_on_the_calls(cron: Cron, moment: datetime, steps: list[float]) -> None:
     start = near_a_change(cron, moment) - timedelta(minutes=90)
@@ -124,7 +124,7 @@ def test_times_do_not_depend_on_the_calls(cron: Cron, moment: datetime, steps: l
 
 
 @pytest.mark.requirement("S04")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cron=CRONS, moment=MOMENTS)
 def test_no_time_is_between_two_consecutive_times(cron: Cron, moment: datetime) -> None:
     runs = [near_a_change(cron, moment) - timedelta(hours=1)]

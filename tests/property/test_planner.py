@@ -17,7 +17,7 @@ from harebell.domain.recurrence import next_times
 
 SPAN = 1800.0  # seconds that the test plans
 LONGEST_GAP = 120.0  # seconds between passes, so that no time is missed
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 
 offsets = st.integers(-900, 2000).map(after)
 bounds = st.fixed_dictionaries(

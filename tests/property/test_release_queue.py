@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.tickets import NINE, after, header
 
@@ -44,7 +44,6 @@ def test_ticket_leaves_once_and_never_before_the_longest_lead(
 
 
 @pytest.mark.requirement("S46")
-@settings(deadline=None)  # on a busy machine
 @given(waits=st.lists(waits, min_size=1, max_size=40), step=st.floats(0.01, 0.5))
 def test_ticket_never_leaves_later_than_one_release_interval(
     waits: list[float], step: float

@@ -138,7 +138,7 @@ def attempted(ticker: FakeTicker) -> Iterator[Run]:
 
 
 @pytest.mark.requirement("S06", "S40")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(when=rules, policy=policies, steps=steps)
 def test_status_counts_each_ended_run_once_and_shows_each_open_run(
     when: dict[str, Any], policy: dict[str, Any], steps: list[tuple[str, int]]
@@ -160,7 +160,7 @@ def test_status_counts_each_ended_run_once_and_shows_each_open_run(
 
 
 @pytest.mark.requirement("S02", "S40")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=steps)
 def test_completed_one_shot_has_the_state_of_its_run_as_its_result(
     steps: list[tuple[str, int]],

@@ -95,7 +95,7 @@ def end_claimed(ticker: FakeTicker, *, stops: bool) -> None:
             ticker.complete(time)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps=steps, jitter=st.sampled_from([None, "15s"]))
 def test_pauses_and_resumes_lose_and_repeat_no_run(steps: list[Step], jitter: str | None) -> None:
     when = {**EVERY, **({"jitter": jitter} if jitter else {})}
@@ -135,7 +135,7 @@ def test_trigger_at_a_scheduled_time_is_the_run_of_this_time() -> None:
 
 @pytest.mark.requirement("S06")
 @example(steps=[("skip", 2), ("put_later", 1)], times=3, mode="none")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     steps=steps_of(
         *(action for action in ACTIONS if action != "put_hourly"),
@@ -173,7 +173,7 @@ def test_times_is_exact_after_any_sequence_of_changes(
 
 
 @pytest.mark.requirement("S27")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps=steps, jitter=st.sampled_from([None, "15s"]))
 def test_change_of_the_target_loses_no_run(steps: list[Step], jitter: str | None) -> None:
     when = {**EVERY, **({"jitter": jitter} if jitter else {})}
@@ -195,7 +195,7 @@ def test_change_of_the_target_loses_no_run(steps: list[Step], jitter: str | None
     assert ticker.times_in(RunState.CANCELLED) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps=steps)
 def test_every_change_leaves_a_consistent_schedule(steps: list[Step]) -> None:
     ticker = FakeTicker(NINE)
@@ -222,7 +222,7 @@ def test_response_contains_the_times_of_the_staged_runs() -> None:
 
 
 @pytest.mark.requirement("S26", "ASK-18")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     waits=st.lists(st.integers(0, 45), min_size=1, max_size=8),
     when=st.sampled_from([EVERY, {"every": "20s"}, {"cron": "* * * * *"}, {"after": "90s"}]),

@@ -68,7 +68,7 @@ commands_of_others = st.one_of(
 )
 # None marks a repetition of the command under test.
 interleaved = st.lists(st.one_of(st.none(), commands_of_others), min_size=1, max_size=20)
-many = settings(max_examples=200, deadline=None)
+many = settings(max_examples=200)
 
 
 @dataclass(frozen=True)

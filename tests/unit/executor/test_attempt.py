@@ -1,14 +1,13 @@
 """Unit tests of the excerpts of results, and of the headers of an attempt."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.attempts import SCHEDULE, attempt
 
 from harebell.executor.targets.attempt import MAX_EXCERPT, excerpt, json_excerpt
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=2000))
 def test_excerpt_is_short_and_contains_no_nul(text: str) -> None:
     result = excerpt(text * 3)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harebell.messaging.received_message import UnacknowledgedTags
@@ -63,7 +63,6 @@ def test_delivery_in_progress_stays_unacknowledged() -> None:
     assert channel.waiting == {2, 5}
 
 
-@settings(deadline=None)
 @given(st.permutations(range(1, 13)), st.lists(st.integers(1, 6), min_size=1, max_size=12))
 def test_each_acknowledgement_contains_exactly_the_finished_deliveries(
     order: list[int], sizes: list[int]

@@ -58,7 +58,7 @@ def test_runs_from_the_effective_time_on_are_staged_before_it() -> None:
 
 @pytest.mark.requirement("S28")
 @given(when=st.sampled_from(RULES), at=st.integers(85_000, 260_000))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_every_run_of_a_pending_version_is_staged_a_horizon_ahead(
     when: dict[str, Any], at: int
 ) -> None:

@@ -61,7 +61,7 @@ def test_scheduled_change_is_visible_and_the_version_in_force_stays(ticker: Fake
     waits=st.lists(st.integers(1, 60), max_size=20),
     new=st.sampled_from([QUICK, {"every": "7s"}, {"cron": "* * * * *"}, EVERY]),
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_each_time_runs_once_by_the_version_in_force_at_that_time(
     effective: int, accepted: int, waits: list[int], new: dict[str, Any]
 ) -> None:

@@ -247,7 +247,7 @@ WHENS = st.sampled_from(
     waits=st.lists(st.integers(1, 5), max_size=5),
     seed=st.randoms(use_true_random=False),
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_each_time_runs_once_by_the_version_in_force_at_that_time_and_is_staged_ahead(
     times: list[int], whens: list[dict[str, Any]], waits: list[int], seed: Any
 ) -> None:
