@@ -17,6 +17,9 @@ from tests.acceptance.stack import Stack, Tenant, until
 from tests.rig.amqp_wire import RefusedByBrokerError, Wire
 
 from harebell.contract.amqp_names import CHANGES, DEAD, DUE, EVENTS, WORK
+from harebell.messaging.declare import declare
+from harebell.messaging.topology.bus import delayed_topology
+from harebell.messaging.topology.declarations import ExchangeKind
 
 pytestmark = [
     pytest.mark.broker,
@@ -30,6 +33,7 @@ ANSWER_WITHIN: Final = 1.0  # seconds
 QUIET_WITHIN: Final = 60.0  # seconds until each queue is empty
 COMMAND: Final = {"when": {"at": "2049-01-01T00:00:00Z"}, "target": {"amqp": {"exchange": "x"}}}
 HOSTILE_TENANT: Final = "hostile"
+DELAYED_EXCHANGE: Final = "late"
 # The queues of messages between services, by the exchange of the messages.
 INTERNAL_QUEUES: Final = {
     CHANGES: "harebell.ticker",
@@ -70,7 +74,7 @@ PUBLIC: Final = (
     Destination(
         exchange="harebell.queries", routing_key=f"{HOSTILE_TENANT}.dlq.list", body=lambda _: b"{}"
     ),
-    Destination(exchange="", routing_key="harebell.delayed", body=lambda _: b"hello"),
+    Destination(exchange=DELAYED_EXCHANGE, routing_key="any", body=lambda _: b"hello"),
 )
 
 
@@ -128,7 +132,9 @@ async def _all(last: dict[str, AbstractIncomingMessage]) -> bool:
 async def test_hostile_message_stops_no_service_and_delays_no_other_tenant(
     own_stack: Stack, target: Target, seconds: int
 ) -> None:
-    own_stack.start()
+    async with await aio_pika.connect(own_stack.amqp_url) as connection:
+        await declare(connection, delayed_topology({DELAYED_EXCHANGE: ExchangeKind.TOPIC}))
+    own_stack.start(HAREBELL_DELAYED_EXCHANGES=f"{DELAYED_EXCHANGE}={HOSTILE_TENANT}")
     dice = random.Random(SEED)  # noqa: S311  # reproducible, not secret
     accepted: dict[str, bytes] = {}  # the properties by key
     async with own_stack.tenant("healthy") as healthy, AsyncExitStack() as opened:

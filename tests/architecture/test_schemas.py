@@ -13,7 +13,7 @@ from tests.tools.schemas.documents import ASYNCAPI, documents, write
 from harebell.contract.commands import COMMANDS, BulkCommand
 from harebell.contract.events import EVENT_DATA
 from harebell.contract.queries import QUERIES
-from harebell.messaging.topology.bus import DELAYED_MESSAGES, SYSTEM
+from harebell.messaging.topology.bus import SYSTEM
 
 GENERATED: Final = documents()
 DOCUMENT: Final[dict[str, Any]] = GENERATED[ASYNCAPI]
@@ -101,10 +101,7 @@ def test_exchange_is_a_channel_with_its_queues_and_bindings() -> None:
         (exchange, key, queue["name"]) for exchange, queue in queues for key in queue["routingKeys"]
     } == {(each.exchange, each.routing_key, each.queue) for each in SYSTEM.bindings}
     assert {queue["name"]: queue["arguments"] for _, queue in queues} == {
-        # Only exchanges of operators route messages to the queue of delayed messages.
-        queue.name: queue.arguments()
-        for queue in SYSTEM.queues
-        if queue != DELAYED_MESSAGES
+        queue.name: queue.arguments() for queue in SYSTEM.queues
     }
 
 

@@ -18,6 +18,7 @@ from tests.simulation.process import Process
 from harebell.bootstrap.health import Health
 from harebell.bootstrap.parts import ServiceParts, run_once
 from harebell.bootstrap.service_context import ServiceContext
+from harebell.contract.amqp_names import DELAYED
 from harebell.dispatcher.service import dispatcher_parts
 from harebell.dlq_inspector.service import dlq_inspector_parts
 from harebell.domain.tenant_policy import TenantPolicies
@@ -31,7 +32,6 @@ from harebell.messaging.foreign_messages import SentMessage
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.topology.bus import (
     BREAKERS,
-    DELAYED_MESSAGES,
     QUERY,
     REPORTS,
     SYSTEM,
@@ -59,7 +59,7 @@ NO_FAKE: Final = "The ledger in memory does not answer its statements."
 # The parts that no scenario runs, by service, with the reason. All other parts run.
 LEFT_OUT: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
-        "intake": {DELAYED_MESSAGES.name: NO_MESSAGES, QUERY.name: NO_MESSAGES, "usage": NO_FAKE},
+        "intake": {DELAYED: NO_MESSAGES, QUERY.name: NO_MESSAGES, "usage": NO_FAKE},
         "ticker": {
             REPORTS.name: NO_MESSAGES,
             BREAKERS.name: NO_FAKE,

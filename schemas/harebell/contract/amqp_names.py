@@ -21,7 +21,7 @@ PARKED: Final = "harebell.parked"  # dead letters that cannot be stored
 
 TENANTS: Final = "harebell.tenant"  # the prefix of the exchanges of tenants
 
-DELAYED: Final = "harebell.delayed"  # the queue of delayed messages, which has no exchange
+DELAYED: Final = "harebell.delayed"  # the prefix of the queues of delayed messages
 
 CHANGES_SCHEDULE: Final = "schedule"
 CHANGES_DLQ: Final = "dlq"
@@ -120,6 +120,21 @@ def tenant_exchange(tenant: str) -> str:
 def due_exchange(exchange: str) -> str:
     """Return the exchange that receives the delayed messages of an exchange after their delays."""
     return exchange + _DUE_SUFFIX
+
+
+def exchange_of_due(exchange: str) -> str:
+    """Return the exchange whose delayed messages a due exchange receives."""
+    return exchange.removesuffix(_DUE_SUFFIX)
+
+
+def delayed_queue_name(exchange: str) -> str:
+    """Return the queue of the delayed messages of one exchange: `harebell.delayed.orders`."""
+    return f"{DELAYED}.{exchange}"
+
+
+def is_delayed_queue(queue: str) -> bool:
+    """Return whether a queue has delayed messages, which their publishers wrote themselves."""
+    return queue.startswith(delayed_queue_name(""))
 
 
 def split_key(routing_key: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from harebell.cli.framework.options import Format
 from harebell.cli.framework.session import CLIENT_NAME, Session
 from harebell.connection.amqp import connect
 from harebell.contract import __version__
-from harebell.contract.amqp_names import tenant_exchange
+from harebell.contract.amqp_names import delayed_queue_name, tenant_exchange
 from harebell.contract.errors import InvalidInput
 from harebell.contract.json_codec import decode
 from harebell.contract.message import parse
@@ -41,6 +41,10 @@ app = typer.Typer()
 NO_INTAKE: Final = (
     "No service consumes this queue. Name its tenant in HAREBELL_TENANTS_FILE or "
     "HAREBELL_TENANTS of intake and of the dlq_inspector."
+)
+NO_DELAYED_INTAKE: Final = (
+    "No service consumes this queue, so its messages wait. Name the tenant of its exchange in "
+    "HAREBELL_TENANTS_FILE or HAREBELL_DELAYED_EXCHANGES of intake."
 )
 
 MAX_PASSWORD_FILE_SIZE: Final = 1024 * 1024  # bytes
@@ -270,4 +274,7 @@ async def _find_problems(url: str, installation: InstallationOptions) -> list[st
             for tenant in tenants
         ]
         missing = await declare.find_unconsumed(connection, queues)
-        return problems + [f"{queue}: {NO_INTAKE}" for queue in missing]
+        delayed = map(delayed_queue_name, installation.delayed_exchanges)
+        waiting = await declare.find_unconsumed(connection, delayed)
+    problems += [f"{queue}: {NO_INTAKE}" for queue in missing]
+    return problems + [f"{queue}: {NO_DELAYED_INTAKE}" for queue in waiting]

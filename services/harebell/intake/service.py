@@ -10,16 +10,17 @@ from aio_pika.abc import AbstractIncomingMessage
 from harebell.bootstrap.parts import Loop, ServiceParts
 from harebell.bootstrap.service_context import ServiceContext, open_service, queues_of_tenants
 from harebell.contract import amqp_names
+from harebell.contract.amqp_names import DELAYED, delayed_queue_name, is_delayed_queue
 from harebell.contract.types import instant_text
 from harebell.intake.commands.definition import TargetPolicy
 from harebell.intake.commands.handler import CommandHandler
 from harebell.intake.commands.rules import IntakePolicy
-from harebell.intake.commands.window import TenantWindows
+from harebell.intake.commands.window import WINDOW, TenantWindows
 from harebell.intake.delayed.handler import DelayedHandler
 from harebell.intake.queries.handler import QueryHandler
 from harebell.intake.queries.store import IntakeStore
 from harebell.messaging.acknowledge import Delivery
-from harebell.messaging.consumer import Consumer
+from harebell.messaging.consumer import Consumer, OptionalQueues
 from harebell.messaging.credits import read_credits
 from harebell.messaging.exclusive_consumer import ExclusiveQueue, consume_exclusively
 from harebell.messaging.fair_worker import FairConcurrentWorker, FairWorker
@@ -27,7 +28,6 @@ from harebell.messaging.isolation import answering, isolating
 from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.sender_check import SenderCheck
 from harebell.messaging.topology.bus import (
-    DELAYED_MESSAGES,
     INTAKE,
     QUERY,
     intake_control_queue,
@@ -85,7 +85,7 @@ def intake_parts(
     )
     targets = TargetPolicy(settings.egress, settings.known_tasks, context.policies)
     policy = IntakePolicy(targets, settings.default_when)
-    windows = TenantWindows(shared_queue=INTAKE.name, sizes={DELAYED_MESSAGES.name: DELAYED_WINDOW})
+    windows = TenantWindows(shared_queue=INTAKE.name, size_of=_window_of)
     credit_queue = ExclusiveQueue(intake_control_queue(settings.instance_id), bindings=())
     usage = UsageWriter(context.pool)
     command_handler = CommandHandler(
@@ -133,7 +133,7 @@ def intake_parts(
         optional=queues_of_tenants(context, tenant_intake_queue, prefetch=TENANT_PREFETCH),
     )
     delayed = Consumer(
-        DELAYED_MESSAGES.name,
+        None,
         context.connect,
         lambda: FairWorker(
             # The delivery tags of each session begin again.
@@ -143,8 +143,13 @@ def intake_parts(
             max_bytes=MAX_BATCH_BYTES,
             windows=windows if has_tenant_queues else None,
         ),
-        prefetch=DELAYED_PREFETCH,
         needs_idle_check=False,
+        optional=OptionalQueues(
+            names=lambda: [
+                delayed_queue_name(each) for each in context.policies.current.delayed_exchanges
+            ],
+            prefetch=DELAYED_PREFETCH,
+        ),
     )
     queries = Consumer(
         QUERY.name,
@@ -163,12 +168,16 @@ def intake_parts(
         optional=queues_of_tenants(context, tenant_query_queue, prefetch=MAX_CONCURRENT_QUERIES),
     )
     return ServiceParts(
-        consumers={INTAKE.name: commands, DELAYED_MESSAGES.name: delayed, QUERY.name: queries},
+        consumers={INTAKE.name: commands, DELAYED: delayed, QUERY.name: queries},
         loops={
             "usage": usage.run,
             **(_credits(context, credit_queue, windows) if has_tenant_queues else {}),
         },
     )
+
+
+def _window_of(queue: str) -> int:
+    return DELAYED_WINDOW if is_delayed_queue(queue) else WINDOW
 
 
 def _credits(

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractConnection
+from aiormq.abc import AbstractChannel as AbstractUnderlayChannel
 from aiormq.abc import DeliveredMessage
 from aiormq.exceptions import ChannelClosed
 
@@ -163,6 +164,8 @@ Accepts: TypeAlias = Callable[[ReceivedMessage], bool]
 class OptionalQueues:
     """Further queues of a consumer, which exist on some brokers only and may appear at any time.
 
+    Each is consumed on a channel of its own.
+
     `names` returns the queues that may exist now.
     """
 
@@ -179,7 +182,7 @@ class _Probe:
 
 
 class Consumer:
-    """A consumer of one queue that opens a new session after each lost one.
+    """A consumer of one queue, if any, that opens a new session after each lost one.
 
     With `needs_idle_check`, it counts the ready messages of its queue while it is idle, and opens a
     new session if the broker does not deliver them.
@@ -190,11 +193,11 @@ class Consumer:
 
     def __init__(
         self,
-        queue: str,
+        queue: str | None,
         connect: Connect,
         make_worker: Callable[[], Worker],
         *,
-        prefetch: int,
+        prefetch: int = 0,
         needs_idle_check: bool = True,
         optional: OptionalQueues | None = None,
         accepts: Accepts = lambda _: True,
@@ -205,9 +208,9 @@ class Consumer:
         self._connect = connect
         self._make_worker = make_worker
         self._prefetch = prefetch
-        self._needs_idle_check = needs_idle_check
+        self._needs_idle_check = needs_idle_check and queue is not None
         self._delivered = 0
-        self._consumed: dict[str, str] = {}  # queue names by consumer tag, of the session
+        self._underlays: dict[str, AbstractUnderlayChannel] = {}  # by consumer tag, of the session
         self.is_consuming = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -227,6 +230,7 @@ class Consumer:
 
     async def _consume_session(self, stop: asyncio.Event) -> None:
         """Consume until `stop` is set. Raise `BrokerUnavailable` if the session ends earlier."""
+        self._underlays = {}
         connection = await self._connect()
         worker = self._make_worker()
         lost = asyncio.Event()
@@ -234,23 +238,21 @@ class Consumer:
             connection.close_callbacks.add(lambda *_: lost.set())
             async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
                 channel = await self._open_channel(connection, lost)
-                await self._start_consuming(
-                    channel, self._queue, prefetch=self._prefetch, worker=worker
-                )
+                if self._queue is not None:
+                    await self._start_consuming(
+                        channel, self._queue, prefetch=self._prefetch, worker=worker
+                    )
             self.is_consuming = True
             waits = [stop.wait(), lost.wait(), self._wait_until_undelivered(channel, worker)]
             if self._optional is not None:
                 waits.append(
-                    self._consume_optional(
-                        self._optional, connection, channel=channel, worker=worker
-                    )
+                    self._consume_optional(self._optional, connection, worker=worker, lost=lost)
                 )
             await _wait_for_first(*waits)
             if not stop.is_set():
                 raise BrokerUnavailable("The session has ended.")
             async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
-                underlay = await channel.get_underlay_channel()
-                for tag in self._consumed:
+                for tag, underlay in self._underlays.items():
                     await underlay.basic_cancel(tag)
         finally:
             self.is_consuming = False
@@ -262,14 +264,12 @@ class Consumer:
         self, connection: AbstractConnection, lost: asyncio.Event
     ) -> AbstractChannel:
         """Return a channel for consumers. Set `lost` when the broker ends it or a consumer."""
-        self._consumed = {}
         channel = await connection.channel(publisher_confirms=False)
         channel.close_callbacks.add(lambda *_: lost.set())
         underlay = await channel.get_underlay_channel()
         # The deletion of a queue ends its consumers but not the channel. Without this callback the
         # consumer would wait forever.
         underlay.on_consumer_cancel_callbacks.add(lambda _: lost.set())
-        self._unacknowledged = UnacknowledgedTags(underlay)
         return channel
 
     async def _start_consuming(
@@ -277,7 +277,8 @@ class Consumer:
     ) -> None:
         await channel.set_qos(prefetch_count=prefetch)  # of the next consumer of the channel
         await channel.get_queue(name, ensure=True)
-        unacknowledged = self._unacknowledged
+        underlay = await channel.get_underlay_channel()
+        unacknowledged = UnacknowledgedTags(underlay)
 
         # The message objects of aio-pika would need a third of the CPU time of intake.
         async def deliver(delivered: DeliveredMessage) -> None:
@@ -290,19 +291,22 @@ class Consumer:
                 return
             await worker.put(Delivery(message, name))
 
-        underlay = await channel.get_underlay_channel()
         consumed = await underlay.basic_consume(name, deliver)
-        self._consumed[consumed.consumer_tag or ""] = name
+        self._underlays[consumed.consumer_tag or ""] = underlay
 
     async def _consume_optional(
         self,
         optional: OptionalQueues,
         connection: AbstractConnection,
         *,
-        channel: AbstractChannel,
         worker: Worker,
+        lost: asyncio.Event,
     ) -> None:
-        """Consume each optional queue soon after its creation, until the task is cancelled."""
+        """Consume each optional queue soon after its creation, until the task is cancelled.
+
+        Each has a channel, because the broker delivers the messages of one channel in order, and
+        may need a second for a single message with many nested headers.
+        """
         probes: dict[str, _Probe] = {}
         consumed: set[str] = set()
         while True:
@@ -314,6 +318,7 @@ class Consumer:
                     continue
                 if await self._has_queue(connection, name):
                     async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
+                        channel = await self._open_channel(connection, lost)
                         await self._start_consuming(
                             channel, name, prefetch=optional.prefetch, worker=worker
                         )

@@ -10,12 +10,13 @@ import aio_pika
 import pytest
 
 from harebell.messaging.declare import declare
-from harebell.messaging.topology.bus import INTAKE, SYSTEM
+from harebell.messaging.topology.bus import INTAKE, SYSTEM, delayed_topology
+from harebell.messaging.topology.declarations import ExchangeKind
 
 pytestmark = pytest.mark.broker
 
 
-async def check(amqp_url: str) -> tuple[int | None, list[str], str]:
+async def check(amqp_url: str, *options: str) -> tuple[int | None, list[str], str]:
     """Return the exit code, the problems and the messages of the command."""
     process = await create_subprocess_exec(
         sys.executable,
@@ -25,6 +26,7 @@ async def check(amqp_url: str) -> tuple[int | None, list[str], str]:
         "check",
         "-o",
         "json",
+        *options,
         env=environ | {"HAREBELL_AMQP_URL": amqp_url},
         stdout=PIPE,
         stderr=PIPE,
@@ -57,3 +59,15 @@ async def test_check_names_a_queue_that_differs(amqp_url: str) -> None:
     [problem] = problems
     assert problem.startswith(f"{INTAKE.name}: ")
     assert "problems: 1" in messages
+
+
+@pytest.mark.requirement("ASK-4")
+async def test_check_names_the_queue_of_an_exchange_without_a_tenant(amqp_url: str) -> None:
+    async with await aio_pika.connect(amqp_url) as connection:
+        await declare(connection, SYSTEM + delayed_topology({"orders": ExchangeKind.TOPIC}))
+
+    code, problems, _ = await check(amqp_url, "--delayed-exchange", "orders")
+
+    assert code == 1
+    [problem] = problems
+    assert problem.startswith("harebell.delayed.orders: No service consumes this queue")

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from tests.rig.tcp_proxy import TcpProxy
 from harebell.connection.amqp import Connection, connect
 from harebell.contract.dead_letter import DeadMessage
 from harebell.messaging.acknowledge import Acknowledger
-from harebell.messaging.consumer import Accepts, Consumer, Worker
+from harebell.messaging.consumer import Accepts, Consumer, OptionalQueues, Worker
 from harebell.messaging.declare import declare
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.topology.bus import DEAD_LETTERS, SYSTEM
@@ -68,14 +68,16 @@ class Inbox:
         *,
         prefetch: int = 100,
         accepts: Accepts = lambda _: True,
+        optional: Sequence[str] = (),
     ) -> AsyncIterator[Consumer]:
-        """Run a consumer, and stop it at the end of the block."""
+        """Run a consumer of the queue, or of the optional ones, and stop it after the block."""
         consumer = Consumer(
-            QUEUE,
+            None if optional else QUEUE,
             self._connect,
             lambda: worker(self.acknowledger),
             prefetch=prefetch,
             accepts=accepts,
+            optional=OptionalQueues(names=lambda: optional, prefetch=prefetch),
         )
         stop = asyncio.Event()
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:

@@ -220,3 +220,28 @@ async def test_message_of_no_service_is_dead_lettered_and_not_handled(inbox: Inb
     assert recorder.seen == ["own"]
     assert refused == before + 1
     assert await inbox.ready() == 0
+
+
+@pytest.mark.requirement("P6")
+async def test_each_optional_queue_has_a_channel_and_may_appear_late(inbox: Inbox) -> None:
+    """The first message of each channel has the delivery tag 1."""
+    other = f"{QUEUE}.other"
+    received: list[tuple[str, int]] = []
+
+    async def keep(delivery: Delivery) -> Outcome:
+        received.append((delivery.queue, delivery.message.tag))
+        inbox.changed.set()
+        return DONE
+
+    async with inbox.consumed_by(
+        lambda acknowledger: ConcurrentWorker(keep, acknowledger), optional=(QUEUE, other)
+    ) as consumer:
+        await inbox.put("first", "second")
+        await inbox.until(lambda: len(received) == 2)
+        await inbox.channel.declare_queue(other, durable=True)
+        await inbox.channel.default_exchange.publish(aio_pika.Message(b"third"), other)
+        await inbox.until(lambda: len(received) == 3)
+        assert consumer.is_consuming
+        await inbox.channel.queue_delete(other)
+
+    assert received == [(QUEUE, 1), (QUEUE, 2), (other, 1)]

@@ -342,7 +342,7 @@ def test_deeply_nested_item_becomes_a_dead_letter(depth: int) -> None:
         ("harebell.queries.acme", "umbrella.schedule.get", "acme"),
         ("harebell.dlq.acme", "dlq", "acme"),
         ("harebell.intake", "umbrella.schedule.put", "umbrella"),
-        ("harebell.delayed", "umbrella.any", "harebell"),
+        ("harebell.delayed.orders", "umbrella.any", "harebell"),
         ("harebell.ticker", "umbrella.any", "harebell"),
         ("harebell.dispatcher", "run", "harebell"),
     ],

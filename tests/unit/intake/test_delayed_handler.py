@@ -1,4 +1,4 @@
-"""The handler of `harebell.delayed`: tenants, redeliveries, equal messages and dead letters."""
+"""The handler of delayed messages: tenants, redeliveries, equal messages and dead letters."""
 
 from datetime import datetime
 from typing import Any, cast
@@ -8,6 +8,7 @@ from tests.fakes.publisher import FakePublisher
 from tests.fakes.tickets import after
 
 from harebell.contract.accepted_commands import ACCEPTED_BATCH, AcceptedCommands, DelayedDelivery
+from harebell.contract.amqp_names import delayed_queue_name
 from harebell.contract.json_codec import decode_model, list_adapter
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.intake.commands.definition import TargetPolicy
@@ -17,7 +18,6 @@ from harebell.intake.delayed.repeats import AcceptedDigests
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery
 from harebell.messaging.received_message import ReceivedMessage
 from harebell.messaging.received_properties import ReceivedProperties
-from harebell.messaging.topology.bus import DELAYED_MESSAGES
 
 BATCH = list_adapter(AcceptedCommands)
 POLICIES = TenantPolicies.parse(
@@ -62,7 +62,7 @@ def delivery(
         is_redelivered=is_redelivered,
         tag=tag,
     )
-    return Delivery(message, DELAYED_MESSAGES.name)
+    return Delivery(message, delayed_queue_name(message.exchange))
 
 
 def accepted(publisher: FakePublisher) -> list[AcceptedCommands]:

@@ -9,9 +9,9 @@ import orjson
 
 from harebell.contract.amqp_names import (
     CHANGES_DLQ,
-    DELAYED,
     OPERATIONS_TENANT,
     UNDELIVERED,
+    is_delayed_queue,
     message_type,
     split_key,
 )
@@ -40,8 +40,8 @@ def owned_parts(dead: DeadMessage, body: bytes) -> list[OwnedPart]:
     A message that names no tenant belongs to the operators, because it may contain the payload of
     any tenant. Only the routing key counts for a message that users can publish.
     """
-    if dead.queue == DELAYED:
-        # Users publish to this queue, so only the service that read the message knows its tenant.
+    if is_delayed_queue(dead.queue):
+        # Users publish to these queues, so only the service that read the message knows its tenant.
         return [OwnedPart(_tenant_of({"tenant": dead.tenant}), body)]
     if _is_request(dead):
         return [OwnedPart(tenant_of_request(dead), body)]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,12 +36,12 @@ class TenantWindows:
         self,
         *,
         shared_queue: str,
-        sizes: Mapping[str, int] | None = None,
+        size_of: Callable[[str], int] = lambda _: WINDOW,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        """Create the windows. `sizes` contains the bytes of queues with another window."""
+        """Create the windows. `size_of` returns the bytes of the window of a queue."""
         self._shared_queue = shared_queue
-        self._sizes = dict(sizes or {})
+        self._size_of = size_of
         self._now = now
         self._unapplied: dict[int, _Unapplied] = {}  # by credit number, the oldest first
         self._bytes: Counter[str] = Counter()
@@ -55,8 +55,7 @@ class TenantWindows:
         if queue == self._shared_queue:
             return True
         pending = self._bytes[queue] + taken
-        window = self._sizes.get(queue, WINDOW)
-        return not pending or not self._is_granted or pending + size <= window
+        return not pending or not self._is_granted or pending + size <= self._size_of(queue)
 
     def reserve(self, queue: str, size: int) -> int | None:
         """Count a message as unapplied, and return its credit number, or None without a window."""

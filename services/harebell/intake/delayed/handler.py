@@ -1,4 +1,4 @@
-"""The handler of `harebell.delayed`: a batch of messages becomes puts of one-shot schedules."""
+"""The handler of delayed messages: a batch of them becomes puts of one-shot schedules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ class DelayedHandler:
 
         A crash before the acknowledgement repeats the messages, which the broker then marks as
         redelivered, and the ticker recognises each accepted one.
-        `session` is the same for the deliveries of one channel.
+        `session` is the same while no delivery tag of an exchange begins again.
         """
         now = self.clock.now()
         at = self._accepted_at = now if self._accepted_at is None else max(now, self._accepted_at)

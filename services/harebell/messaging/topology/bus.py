@@ -32,7 +32,7 @@ An exclusive queue belongs to the connection of one instance and is not part of 
 | undelivered       | messages of users, by their own keys      |                               |
 
 Users bind their own queues to harebell.events.
-Operators bind exchanges with delayed messages to harebell.delayed: see `delayed_topology`.
+Each exchange of an operator with delayed messages has a queue: see `delayed_topology`.
 
 A broker of an operator has an exchange and three queues for each tenant: see `tenant_topology`.
 """
@@ -51,7 +51,6 @@ from harebell.contract.amqp_names import (
     CONTROL,
     DEAD,
     DELAY,
-    DELAYED,
     DUE,
     EVENTS,
     PARKED,
@@ -59,6 +58,7 @@ from harebell.contract.amqp_names import (
     UNDELIVERED,
     WORK,
     Lane,
+    delayed_queue_name,
     due_exchange,
     message_key,
     tenant_exchange,
@@ -85,11 +85,6 @@ ALERT_TTL_MS: Final = 3_600_000  # an alert is of no use after an hour
 # an exchange of its own, because a message of a user must not look like a dead letter of a service.
 INTAKE: Final = Queue(
     "harebell.intake", dead_letter_exchange=UNDELIVERED, single_active_consumer=True
-)
-# Operators bind exchanges of publishers to this queue. One consumer keeps the order of messages
-# with the same id.
-DELAYED_MESSAGES: Final = Queue(
-    DELAYED, dead_letter_exchange=UNDELIVERED, single_active_consumer=True
 )
 TICKER: Final = Queue("harebell.ticker", dead_letter_exchange=DEAD, single_active_consumer=True)
 REPORTS: Final = Queue("harebell.reports", dead_letter_exchange=DEAD)
@@ -144,17 +139,25 @@ def work_topology(pool: str) -> Topology:
     return Topology(queues=queues, bindings=bindings)
 
 
+def delayed_queue(exchange: str) -> Queue:
+    """Return the queue of one exchange. One consumer keeps the order of messages with one id."""
+    name = delayed_queue_name(exchange)
+    return Queue(name, dead_letter_exchange=UNDELIVERED, single_active_consumer=True)
+
+
 def delayed_topology(exchanges: Mapping[str, ExchangeKind]) -> Topology:
     """Return the exchanges of delayed messages, with the type of each due exchange.
 
-    Each exchange passes all its messages to `harebell.delayed`, whatever their routing keys.
+    Each exchange passes all its messages to one queue, whatever their routing keys. No exchange
+    shares this queue, so the messages of a tenant delay those of no other tenant.
     """
     return Topology(
         exchanges=(
             *(Exchange(name, ExchangeKind.TOPIC) for name in exchanges),
             *(Exchange(due_exchange(name), kind) for name, kind in exchanges.items()),
         ),
-        bindings=tuple(Binding(name, "#", DELAYED) for name in exchanges),
+        queues=tuple(map(delayed_queue, exchanges)),
+        bindings=tuple(Binding(name, "#", delayed_queue_name(name)) for name in exchanges),
     )
 
 
@@ -243,7 +246,6 @@ SYSTEM: Final = (
         ),
         queues=(
             INTAKE,
-            DELAYED_MESSAGES,
             TICKER,
             REPORTS,
             OUTCOMES,

@@ -18,7 +18,6 @@ from harebell.messaging.topology.bus import (
     BREAKERS,
     DEAD_LETTERS,
     DEAD_RECENT,
-    DELAYED_MESSAGES,
     DISPATCHER,
     DLQ,
     EVENTS_RECENT,
@@ -30,6 +29,7 @@ from harebell.messaging.topology.bus import (
     SYSTEM,
     TICKER,
     UNDELIVERED_REQUESTS,
+    delayed_queue,
     delayed_topology,
     tenant_dlq_queue,
     tenant_intake_queue,
@@ -54,7 +54,7 @@ HASHING: Final = "rabbit_password_hashing_sha256"
 NO_PASSWORD: Final = ""  # RabbitMQ refuses the login until `rabbitmqctl change_password`
 
 MAX_QUEUED_COMMANDS: Final = 100_000  # messages in one queue
-MAX_DELAYED_MESSAGES: Final = 1_000_000  # that intake has not accepted
+MAX_DELAYED_MESSAGES: Final = 1_000_000  # in one queue, which intake has not accepted
 MAX_QUEUED_BATCHES: Final = 1_000_000  # messages of up to 200 tickets in one queue
 _MIB: Final = 1024 * 1024
 MAX_COMMAND_BYTES: Final = 1024 * _MIB  # in one queue that several tenants share
@@ -215,7 +215,7 @@ def _policies(options: InstallationOptions) -> Iterator[dict[str, Any]]:
         ("harebell-commands", _COMMANDS, commands | _max_bytes(MAX_COMMAND_BYTES)),
         (
             "harebell-delayed",
-            any_of(re.escape(DELAYED_MESSAGES.name)),
+            starting_with(delayed_queue("").name),
             {"max-length": MAX_DELAYED_MESSAGES, "overflow": "reject-publish"}
             | _max_bytes(MAX_DELAYED_BYTES),
         ),

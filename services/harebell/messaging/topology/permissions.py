@@ -11,7 +11,6 @@ from harebell.messaging.topology.bus import (
     BREAKERS,
     DEAD_LETTERS,
     DEAD_RECENT,
-    DELAYED_MESSAGES,
     DISPATCHER,
     DLQ,
     EVENTS_RECENT,
@@ -22,6 +21,7 @@ from harebell.messaging.topology.bus import (
     REPORTS,
     TICKER,
     UNDELIVERED_REQUESTS,
+    delayed_queue,
     dispatcher_control_queue,
     executor_control_queue,
     intake_control_queue,
@@ -34,6 +34,7 @@ NOTHING: Final = ""  # RabbitMQ: a pattern that matches no name
 DEFAULT_EXCHANGE: Final = "amq.default"  # the name of the default exchange in permissions
 ANY_EXECUTOR_QUEUE: Final = executor_control_queue("")
 ANY_INTAKE_CONTROL_QUEUE: Final = intake_control_queue("")
+ANY_DELAYED_QUEUE: Final = delayed_queue("").name
 ANY_TENANT_INTAKE_QUEUE: Final = tenant_intake_queue("").name
 ANY_TENANT_QUERY_QUEUE: Final = tenant_query_queue("").name
 ANY_TENANT_DLQ_QUEUE: Final = tenant_dlq_queue("").name
@@ -87,7 +88,7 @@ def service_users() -> tuple[User, ...]:
             ),
             read=any_of(
                 re.escape(INTAKE.name),
-                re.escape(DELAYED_MESSAGES.name),
+                starting_with(ANY_DELAYED_QUEUE),
                 re.escape(QUERY.name),
                 starting_with(ANY_TENANT_INTAKE_QUEUE),
                 starting_with(ANY_TENANT_QUERY_QUEUE),

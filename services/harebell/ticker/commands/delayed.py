@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from harebell.contract.amqp_names import DELAYED
+from harebell.contract.amqp_names import delayed_queue_name, exchange_of_due
 from harebell.contract.commands import SchedulePut
 from harebell.contract.dead_letter import DeadMessage
 from harebell.contract.responses import ErrorResponse
@@ -31,13 +31,13 @@ def rejected_messages(batch: CommandBatch, now: datetime) -> Iterator[OutgoingMe
 def _dead_letter(item: BatchItem, response: ErrorResponse, now: datetime) -> OutgoingMessage:
     """Return the dead letter with the message as its consumers would have received it."""
     command = None if item.context is None else item.context.command
-    body, routing_key, message_id = b"", "", None
+    body, routing_key, message_id, exchange = b"", "", None, ""
     headers: dict[str, Any] = {}
     reason = response.error.reason
     if isinstance(command, SchedulePut) and isinstance(command.target, AmqpTarget):
         message = command.target.amqp
         body, routing_key = message.body() or b"", message.routing_key
-        message_id = message.message_id
+        message_id, exchange = message.message_id, exchange_of_due(message.exchange)
         headers = {
             name: value
             for name, value in message.headers.items()
@@ -45,7 +45,7 @@ def _dead_letter(item: BatchItem, response: ErrorResponse, now: datetime) -> Out
         }
         reason = f"{reason} The message waited for the exchange {message.exchange!r}."
     dead = DeadMessage(
-        queue=DELAYED,
+        queue=delayed_queue_name(exchange),
         tenant=item.message.tenant,
         message_id=message_id,
         routing_key=routing_key,
