@@ -164,9 +164,7 @@ Accepts: TypeAlias = Callable[[ReceivedMessage], bool]
 class OptionalQueues:
     """Further queues of a consumer, which exist on some brokers only and may appear at any time.
 
-    Each is consumed on a channel of its own.
-
-    `names` returns the queues that may exist now.
+    Each is consumed on a channel of its own. `names` returns the queues that may exist now.
     """
 
     names: Callable[[], Collection[str]]

@@ -66,7 +66,7 @@ class DelayedHandler:
 
         A crash before the acknowledgement repeats the messages, which the broker then marks as
         redelivered, and the ticker recognises each accepted one.
-        `session` is the same while no delivery tag of an exchange begins again.
+        `session` names the session of the consumer. In each, the delivery tags begin again.
         """
         now = self.clock.now()
         at = self._accepted_at = now if self._accepted_at is None else max(now, self._accepted_at)
