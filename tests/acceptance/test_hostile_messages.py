@@ -125,7 +125,7 @@ async def _all(last: dict[str, AbstractIncomingMessage]) -> bool:
 @pytest.mark.parametrize(
     "seconds",
     [
-        30,
+        10,
         pytest.param(600, marks=[pytest.mark.long, pytest.mark.timeout(800)]),
     ],
 )
