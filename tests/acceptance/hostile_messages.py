@@ -23,7 +23,7 @@ NAMES: Final = (
 )
 TIMES: Final = (0, 1, 2**31, 2**32, 1_795_738_538_000, 1_795_738_538_000_000, 2**63, 2**64 - 1)
 # The bits of the flags. RabbitMQ checks `expiration` (8) and `user_id` (4).
-HEADERS, TIMESTAMP, TYPE = 13, 6, 5
+HEADERS, EXPIRATION, TIMESTAMP, TYPE = 13, 8, 6, 5
 OCTETS: Final = (12, 11)  # delivery_mode, priority
 REPLY_TO, MESSAGE_ID = 9, 7
 SHORT_TEXTS: Final = (15, 14, 10, REPLY_TO, MESSAGE_ID, TYPE, 3, 2)
@@ -77,9 +77,17 @@ def _table(dice: random.Random) -> bytes:
     )
 
 
-def nested_headers(depth: int) -> bytes:
-    """Return the flags and the list of properties with tables in each other as headers."""
-    return struct.pack(">H", 1 << HEADERS) + long_text(_nested(b"F", short_text(b"n"), depth))
+def nested_headers(depth: int, *, ttl_ms: int | None = None) -> bytes:
+    """Return the flags and the list of properties with tables in each other as headers.
+
+    The message expires after `ttl_ms` in its queue.
+    """
+    flags = 1 << HEADERS
+    content = long_text(_nested(b"F", short_text(b"n"), depth))
+    if ttl_ms is not None:
+        flags |= 1 << EXPIRATION
+        content += short_text(b"%d" % ttl_ms)
+    return struct.pack(">H", flags) + content
 
 
 def _nested(kind: bytes, name: bytes, depth: int) -> bytes:

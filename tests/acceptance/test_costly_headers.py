@@ -17,9 +17,11 @@ from tests.acceptance.floods import (
 )
 from tests.acceptance.hostile_messages import nested_headers
 from tests.acceptance.production import Production
+from tests.acceptance.stack import until
 from tests.rig.amqp_wire import Wire
 from tests.rig.servers import Servers
 
+from harebell.client import DeadLetterView
 from harebell.contract.amqp_names import tenant_exchange
 from harebell.messaging.topology.declarations import ExchangeKind
 
@@ -103,7 +105,33 @@ async def test_costly_headers_of_delayed_messages_delay_no_message_of_another_te
     assert max(lateness) < MAX_LATENESS + longest_answer - MAX_ANSWER, lateness
 
 
-async def flood(wire: Wire, exchange: str, routing_key: str) -> None:
+@pytest.mark.requirement("P4", "P6")
+async def test_costly_headers_of_expired_messages_delay_no_dead_letter_of_another_tenant(
+    production: Production, longest_answer: float
+) -> None:
+    async with (
+        Wire.open(production.url(FLOOD)) as wire,
+        Wire.open(production.url(VICTIM)) as victim_wire,
+        production.client(VICTIM, timeout=60) as victim,
+    ):
+        production.stack.stop("intake-1")  # the messages expire in the queues of the tenants
+        await flood(wire, tenant_exchange(FLOOD), f"{FLOOD}.schedule.put", ttl_ms=1)
+        key, properties = f"{VICTIM}.schedule.put".encode(), nested_headers(1, ttl_ms=1)
+        started_at = time.monotonic()
+        await victim_wire.publish(tenant_exchange(VICTIM), key, properties, b"{}")
+
+        async def dead() -> list[DeadLetterView]:
+            return [each async for each in victim.dead_letters()]
+
+        [found] = await until(dead, what="the dead letter of the victim")
+        seconds = time.monotonic() - started_at
+
+    assert found.reason == "expired"
+    assert seconds < MAX_LATENESS + longest_answer - MAX_ANSWER
+
+
+async def flood(wire: Wire, exchange: str, routing_key: str, *, ttl_ms: int | None = None) -> None:
     """Publish messages with costly headers, each after the confirm of the one before."""
+    properties = nested_headers(DEPTH, ttl_ms=ttl_ms)
     for _ in range(COUNT):
-        await wire.publish(exchange, routing_key.encode(), nested_headers(DEPTH), b"{}")
+        await wire.publish(exchange, routing_key.encode(), properties, b"{}")

@@ -36,7 +36,7 @@ from harebell.contract.amqp_names import (
 from harebell.contract.ids import RunKey
 from harebell.dev.plan import ServiceKind
 from harebell.domain.fencing_token import fencing_token
-from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, QUERY
+from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, QUERY, undelivered_queue
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
@@ -47,7 +47,16 @@ FAR: Final = "2099-01-01T00:00:00Z"
 DOWNSTREAM: Final = "http:127.0.0.1:9"
 ROUTES: Final = ("by_binding", "by_dead_letter", "by_alternate")
 # The exchanges of Harebell to which a tenant may publish by no route.
-FOREIGN: Final = (COMMANDS, QUERIES, CHANGES, DEAD, UNDELIVERED, tenant_exchange(UMBRELLA))
+FOREIGN: Final = (
+    COMMANDS,
+    QUERIES,
+    CHANGES,
+    DEAD,
+    UNDELIVERED,
+    undelivered_queue(ACME).name,
+    undelivered_queue(UMBRELLA).name,
+    tenant_exchange(UMBRELLA),
+)
 TABLES: Final = ("schedules", "schedule_versions", "schedule_state", "runs", "dead_letters")
 # The columns of these tables that only the passage of time changes.
 ROWS: Final = "SELECT to_jsonb(t) AS row FROM {} t ORDER BY to_jsonb(t)::text"

@@ -36,9 +36,7 @@ from harebell.contract.json_codec import encode_plain
 from harebell.dev.plan import ServiceKind
 from harebell.messaging.topology.bus import (
     DLQ,
-    tenant_dlq_queue,
-    tenant_intake_queue,
-    tenant_query_queue,
+    consumed_queues,
 )
 from harebell.messaging.topology.bus import REPORTS as REPORT_QUEUE
 
@@ -60,8 +58,7 @@ def no_flood_left(production: Production, servers: Servers) -> Iterator[None]:
     """Remove the rest of a flood, which would delay the next test too."""
     yield
     host = quote(urlsplit(production.stack.amqp_url).path.removeprefix("/"), safe="")
-    tenants_queues = (tenant_intake_queue, tenant_query_queue, tenant_dlq_queue)
-    for queue in [REPORT_QUEUE, DLQ, *(each(FLOOD) for each in tenants_queues)]:
+    for queue in [REPORT_QUEUE, DLQ, *consumed_queues(FLOOD)]:
         servers.management("DELETE", f"queues/{host}/{queue.name}/contents")
 
 

@@ -10,19 +10,20 @@ from hypothesis import strategies as st
 
 from harebell.contract.amqp_names import DEAD, EVENTS, PARKED, UNDELIVERED, tenant_exchange
 from harebell.messaging.topology.bus import (
-    tenant_dlq_queue,
-    tenant_intake_queue,
-    tenant_query_queue,
+    DLQ,
+    INTAKE,
+    QUERY,
+    consumed_queues,
+    delayed_queue,
+    undelivered_queue_of_delayed,
 )
-from harebell.messaging.topology.declarations import matches
+from harebell.messaging.topology.declarations import ExchangeKind, matches
 from harebell.messaging.topology.definitions_file import (
     InstallationOptions,
     can_have_login,
     definitions_file,
 )
 
-# The broker moves requests that their queue gives up to these queues. Their reader trusts no body.
-GIVEN_UP = {UNDELIVERED, PARKED}
 NAMES = st.from_regex(r"\A[a-z0-9][a-z0-9_-]{0,8}\Z").filter(can_have_login)
 
 
@@ -39,8 +40,19 @@ def installations(draw: st.DrawFn) -> InstallationOptions:
         if draw(st.booleans())
     }
     return InstallationOptions(
-        tenants=tenants, declaring=declaring, tenant_queues=queues, pools=("reports",)
+        tenants=tenants,
+        declaring=declaring,
+        tenant_queues=queues,
+        delayed_exchanges={
+            late(each): ExchangeKind.TOPIC for each in tenants if draw(st.booleans())
+        },
+        pools=("reports",),
     )
+
+
+def late(tenant: str) -> str:
+    """Return the name of an exchange with delayed messages, which a declaring tenant may use."""
+    return f"{tenant}.late"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +106,12 @@ def broker_of(options: InstallationOptions) -> Broker:
     return Broker(definitions=definitions_file(options, lambda n: b"s" * n))
 
 
-def own_queues(tenant: str) -> set[str]:
-    makers = (tenant_intake_queue, tenant_query_queue, tenant_dlq_queue)
-    return {make(tenant).name for make in makers}
+def own_queues(options: InstallationOptions, tenant: str) -> set[str]:
+    """Return the queues of Harebell for the tenant, as far as it may publish to their exchanges."""
+    queues = [*consumed_queues(tenant)]
+    if late(tenant) in options.delayed_exchanges and tenant in options.declaring:
+        queues += [delayed_queue(late(tenant)), undelivered_queue_of_delayed(late(tenant))]
+    return {each.name for each in queues}
 
 
 @given(options=installations())
@@ -108,13 +123,25 @@ def test_message_of_a_tenant_reaches_only_queues_of_the_tenant(
     for tenant in options.tenants:
         reached = broker.reached(tenant) & {*broker.queues}
         foreign = {each for each in reached if not each.startswith(f"{tenant}.")}
-        assert foreign == own_queues(tenant) | GIVEN_UP
+        # Nobody consumes the parking queue, and people read its messages.
+        assert foreign == own_queues(options, tenant) | {PARKED}
         assert not any(
             each.startswith(f"{other}.")
             for each in reached
             for other in options.tenants
             if other != tenant
         )
+
+
+@given(options=installations())
+def test_message_of_an_operator_never_looks_like_one_of_a_service(
+    options: InstallationOptions,
+) -> None:
+    broker = broker_of(options)
+
+    reached = broker.reached("harebell_operator") & {*broker.queues}
+
+    assert reached == {INTAKE.name, QUERY.name, DLQ.name, UNDELIVERED, PARKED}
 
 
 @given(options=installations())
@@ -159,7 +186,8 @@ def test_only_services_write_to_exchanges_between_services(options: Installation
     broker = broker_of(options)
     own = {tenant_exchange(each) for each in options.tenants}
     own |= {f"{each}.commands" for each in own}
-    internal = {*broker.exchanges} - own - {"harebell.commands", "harebell.queries"}
+    internal = {each for each in broker.exchanges if each.startswith("harebell.")} - own
+    internal -= {"harebell.commands", "harebell.queries"}
 
     for user in broker.definitions["users"]:
         written = {each for each in internal if broker.may(user["name"], "write", each)}
@@ -167,4 +195,5 @@ def test_only_services_write_to_exchanges_between_services(options: Installation
             assert written == set()
         else:
             assert DEAD in written or user["name"] == "harebell_watchdog"
-        assert not broker.may(user["name"], "write", UNDELIVERED)
+        undelivered = [each for each in broker.exchanges if each.startswith(UNDELIVERED)]
+        assert not any(broker.may(user["name"], "write", each) for each in undelivered)

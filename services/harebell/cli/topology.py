@@ -17,18 +17,18 @@ from harebell.cli.framework.options import Format
 from harebell.cli.framework.session import CLIENT_NAME, Session
 from harebell.connection.amqp import connect
 from harebell.contract import __version__
-from harebell.contract.amqp_names import delayed_queue_name, tenant_exchange
+from harebell.contract.amqp_names import tenant_exchange
 from harebell.contract.errors import InvalidInput
 from harebell.contract.json_codec import decode
 from harebell.contract.message import parse
 from harebell.messaging import declare
 from harebell.messaging.topology.bus import (
     SYSTEM,
+    consumed_queues,
+    delayed_queue,
     delayed_topology,
-    tenant_dlq_queue,
-    tenant_intake_queue,
-    tenant_query_queue,
     tenant_topology,
+    undelivered_queue_of_delayed,
 )
 from harebell.messaging.topology.declarations import ExchangeKind
 from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
@@ -44,7 +44,7 @@ NO_INTAKE: Final = (
 )
 NO_DELAYED_INTAKE: Final = (
     "No service consumes this queue, so its messages wait. Name the tenant of its exchange in "
-    "HAREBELL_TENANTS_FILE or HAREBELL_DELAYED_EXCHANGES of intake."
+    "HAREBELL_TENANTS_FILE or HAREBELL_DELAYED_EXCHANGES of intake and of the dlq_inspector."
 )
 
 MAX_PASSWORD_FILE_SIZE: Final = 1024 * 1024  # bytes
@@ -268,13 +268,13 @@ async def _find_problems(url: str, installation: InstallationOptions) -> list[st
     connection = await connect(url, name=name, properties=properties)
     async with connection:
         problems = await declare.find_differences(connection, topology)
-        queues = [
-            make(tenant).name
-            for make in (tenant_intake_queue, tenant_query_queue, tenant_dlq_queue)
-            for tenant in tenants
-        ]
+        queues = [each.name for tenant in tenants for each in consumed_queues(tenant)]
         missing = await declare.find_unconsumed(connection, queues)
-        delayed = map(delayed_queue_name, installation.delayed_exchanges)
+        delayed = [
+            each.name
+            for exchange in installation.delayed_exchanges
+            for each in (delayed_queue(exchange), undelivered_queue_of_delayed(exchange))
+        ]
         waiting = await declare.find_unconsumed(connection, delayed)
     problems += [f"{queue}: {NO_INTAKE}" for queue in missing]
     return problems + [f"{queue}: {NO_DELAYED_INTAKE}" for queue in waiting]

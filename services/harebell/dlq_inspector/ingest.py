@@ -1,4 +1,4 @@
-"""Ingestion: each message of the queue `harebell.dead` is stored before its acknowledgement."""
+"""Ingestion: each dead-lettered message is stored before its acknowledgement."""
 
 import asyncio
 from collections import Counter
@@ -20,7 +20,7 @@ from harebell.dlq_inspector.model.dead_letter import (
 from harebell.dlq_inspector.store import dead_letters
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.received_message import ReceivedMessage
-from harebell.messaging.topology.bus import UNDELIVERED_REQUESTS
+from harebell.messaging.topology.bus import is_undelivered_queue
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
 
@@ -34,7 +34,8 @@ class Ingester:
     """The handler of dead-lettered messages.
 
     A dead letter that the database rejects in every form is dead-lettered, and so parked.
-    `is_trusted` returns whether a service has published a message.
+    `is_trusted` returns whether a service has published a message, and `owner_of` the tenant of a
+    queue of what the queues of one owner dead-letter.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class Ingester:
         pool: asyncpg.Pool,
         clock: Clock,
         is_trusted: Callable[[ReceivedMessage], bool] = lambda _: True,
+        owner_of: Callable[[str], str | None] = lambda _: None,
     ) -> None:
+        self._owner_of = owner_of
         self._is_trusted = is_trusted
         self._pool = pool
         self._clock = clock
@@ -69,7 +72,7 @@ class Ingester:
 
     def _incoming(self, delivery: Delivery) -> IncomingDeadLetter:
         message = delivery.message
-        is_request = delivery.queue == UNDELIVERED_REQUESTS.name
+        is_request = is_undelivered_queue(delivery.queue)
         return IncomingDeadLetter(
             body=delivery.body,
             type=message.type,
@@ -78,6 +81,7 @@ class Ingester:
             user_id=message.user_id,
             headers=message.headers,
             is_trusted=not is_request and self._is_trusted(message),
+            owner=self._owner_of(delivery.queue),
         )
 
     async def _insert_raw(self, dead_letter: DeadLetter) -> Outcome:

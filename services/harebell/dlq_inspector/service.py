@@ -19,13 +19,14 @@ from harebell.dlq_inspector.alert_monitor import AlertMonitor
 from harebell.dlq_inspector.commands import DeadLetterCommandHandler
 from harebell.dlq_inspector.ingest import Ingester, run_open_count
 from harebell.dlq_inspector.maintenance import run_maintenance
+from harebell.dlq_inspector.model.owner import tenant_of_undelivered
 from harebell.dlq_inspector.parked import ParkingQueue
 from harebell.dlq_inspector.queries import answer_query
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.webhook import AlertSigner, Webhook
 from harebell.messaging.accepted_messages import CommandReplies, read_messages
 from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
-from harebell.messaging.consumer import Consumer, OrderedWorker
+from harebell.messaging.consumer import Consumer, OptionalQueues, OrderedWorker
 from harebell.messaging.credits import granting_credits, tenant_of
 from harebell.messaging.fair_worker import FairConcurrentWorker
 from harebell.messaging.isolation import isolating
@@ -37,6 +38,8 @@ from harebell.messaging.topology.bus import (
     DLQ,
     UNDELIVERED_REQUESTS,
     tenant_dlq_queue,
+    undelivered_queue,
+    undelivered_queue_of_delayed,
 )
 from harebell.runtime.secret_files import SecretFiles
 from harebell.runtime.settings import DlqInspectorSettings
@@ -48,6 +51,7 @@ GATHER_TIME: Final = 0.02  # seconds in which further messages may join a batch
 # The windows of three tenants with commands of 300 bytes, or one command of each tenant.
 REQUEST_PREFETCH: Final = 500
 QUERY_PREFETCH: Final = 20  # unacknowledged queries of each tenant's queue
+UNDELIVERED_PREFETCH: Final = 20  # of each owner; the worker takes them in the order of arrival
 MAX_CONCURRENT_REQUESTS: Final = 4  # of different tenants; each needs a database connection
 ALERT_PREFETCH: Final = 20
 
@@ -61,7 +65,12 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
 def dlq_inspector_parts(settings: DlqInspectorSettings, context: ServiceContext) -> ServiceParts:
     """Build the consumers and the loops of the dlq_inspector."""
     pool, publisher = context.pool, context.publisher
-    ingester = Ingester(pool=pool, clock=context.clock, is_trusted=context.is_from_service)
+    ingester = Ingester(
+        pool=pool,
+        clock=context.clock,
+        is_trusted=context.is_from_service,
+        owner_of=lambda queue: tenant_of_undelivered(queue, context.policies.current),
+    )
     replay_worker = ReplayWorker(pool=pool, publisher=publisher, clock=context.clock)
     parking = ParkingQueue(context.connect)
     requests = RequestHandler(
@@ -84,7 +93,14 @@ def dlq_inspector_parts(settings: DlqInspectorSettings, context: ServiceContext)
     handle_requests = granting_credits(isolating(requests.handle, requests.answer), publisher)
     consumers = {
         DEAD_LETTERS.name: _ingest_consumer(context, DEAD_LETTERS.name, ingester),
-        UNDELIVERED_REQUESTS.name: _ingest_consumer(context, UNDELIVERED_REQUESTS.name, ingester),
+        UNDELIVERED_REQUESTS.name: _ingest_consumer(
+            context,
+            UNDELIVERED_REQUESTS.name,
+            ingester,
+            optional=OptionalQueues(
+                names=lambda: undelivered_queues(context), prefetch=UNDELIVERED_PREFETCH
+            ),
+        ),
         DLQ.name: _request_consumer(context, handle_requests),
     }
     loops: dict[str, Loop] = {
@@ -100,7 +116,20 @@ def dlq_inspector_parts(settings: DlqInspectorSettings, context: ServiceContext)
     return ServiceParts(consumers=consumers, loops=loops)
 
 
-def _ingest_consumer(context: ServiceContext, queue: str, ingester: Ingester) -> Consumer:
+def undelivered_queues(context: ServiceContext) -> list[str]:
+    """Return the names of the queues of what the queues of each owner dead-letter."""
+    of_tenants = map(undelivered_queue, context.tenants_with_queues)
+    delayed = map(undelivered_queue_of_delayed, context.policies.current.delayed_exchanges)
+    return [each.name for each in (*of_tenants, *delayed)]
+
+
+def _ingest_consumer(
+    context: ServiceContext,
+    queue: str,
+    ingester: Ingester,
+    *,
+    optional: OptionalQueues | None = None,
+) -> Consumer:
     worker = partial(
         OrderedWorker,
         ingester.ingest,
@@ -108,7 +137,9 @@ def _ingest_consumer(context: ServiceContext, queue: str, ingester: Ingester) ->
         limit=MAX_INGEST_BATCH,
         gather_time=GATHER_TIME,
     )
-    return Consumer(queue, context.connect, worker, prefetch=2 * MAX_INGEST_BATCH)
+    return Consumer(
+        queue, context.connect, worker, prefetch=2 * MAX_INGEST_BATCH, optional=optional
+    )
 
 
 def _webhook(context: ServiceContext, settings: DlqInspectorSettings) -> Webhook | None:

@@ -122,6 +122,7 @@ def test_manifests_are_yaml_documents_without_aliases(cli: CommandLine) -> None:
         "harebell.intake.acme",
         "harebell.queries.acme",
         "harebell.dlq.acme",
+        "harebell.undelivered.acme",
     }
     assert objects[0]["kind"] == "RabbitmqCluster"
     assert {each["metadata"]["namespace"] for each in objects} == {"jobs"}

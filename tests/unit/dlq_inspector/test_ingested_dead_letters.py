@@ -21,7 +21,10 @@ from harebell.dlq_inspector.model.dead_letter import (
     DeadLetterKind,
     IncomingDeadLetter,
     dead_letters_of,
+    raw_dead_letter,
 )
+from harebell.dlq_inspector.model.owner import tenant_of_undelivered
+from harebell.domain.tenant_policy import TenantPolicies
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SCHEDULE = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
@@ -361,7 +364,49 @@ def test_message_that_no_service_published_is_a_dead_message_of_the_tenant_of_it
     assert (dead_letter.run, dead_letter.reason) == (None, "expired")
 
 
-@pytest.mark.parametrize("queue", ["harebell.undelivered", "harebell.intake.acme"])
+@pytest.mark.requirement("P4")
+@pytest.mark.parametrize(
+    "deaths", [{}, {"x-death": 7}, {"x-death": [{"queue": "harebell.ticker"}]}]
+)
+def test_message_of_the_queue_of_an_owner_belongs_to_it_whatever_its_headers_say(
+    deaths: dict[str, Any],
+) -> None:
+    received = incoming(encode_all([dead_run()]), RUN_DEAD, deaths, "umbrella.schedule.put")
+    received = replace(received, is_trusted=False, owner="acme")
+
+    [dead_letter] = dead_letters_of(received, NOW)
+
+    assert (dead_letter.kind, dead_letter.tenant) == (DeadLetterKind.MESSAGE, "acme")
+    assert raw_dead_letter(received, NOW).tenant == "acme"
+
+
+@pytest.mark.requirement("P4")
+@pytest.mark.parametrize(
+    ("queue", "tenant"),
+    [
+        ("harebell.undelivered.acme", "acme"),
+        ("harebell.undelivered.delayed", "delayed"),
+        ("harebell.undelivered.delayed.orders", "umbrella"),
+        ("harebell.undelivered.delayed.unknown", None),
+        ("harebell.undelivered", None),
+        ("harebell.dead", None),
+    ],
+)
+def test_queue_of_undelivered_messages_names_its_tenant(queue: str, tenant: str | None) -> None:
+    policies = TenantPolicies.unrestricted(delayed={"orders": "umbrella"})
+
+    assert tenant_of_undelivered(queue, policies) == tenant
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        "harebell.undelivered",
+        "harebell.undelivered.delayed.orders",
+        "harebell.undelivered.acme",
+        "harebell.intake.acme",
+    ],
+)
 def test_service_that_gives_up_a_request_names_no_other_tenant(queue: str) -> None:
     """The service reports a message whose headers cannot be read, such as those of a request."""
     reported = dead_message(queue=queue, key="umbrella.schedule.put").model_copy(

@@ -18,12 +18,7 @@ from harebell.connection.tls import TlsServer, broker_weaknesses, expires_at, re
 from harebell.contract import __version__
 from harebell.contract.errors import HarebellError
 from harebell.messaging import declare
-from harebell.messaging.topology.bus import (
-    SYSTEM,
-    tenant_dlq_queue,
-    tenant_intake_queue,
-    tenant_query_queue,
-)
+from harebell.messaging.topology.bus import SYSTEM, consumed_queues
 from harebell.runtime.database_url import DatabaseUrl
 
 MIN_LIFE: Final = timedelta(days=14)  # of a certificate; a shorter life is a warning
@@ -68,11 +63,7 @@ async def check_intake(connection: AbstractConnection, tenants: Sequence[str]) -
     """Return each intake queue and query queue of these tenants that has no consumer."""
     if not tenants:
         return []
-    queues = [
-        make(tenant).name
-        for make in (tenant_intake_queue, tenant_query_queue, tenant_dlq_queue)
-        for tenant in tenants
-    ]
+    queues = [each.name for tenant in tenants for each in consumed_queues(tenant)]
     unconsumed = await declare.find_unconsumed(connection, queues)
     if not unconsumed:
         return [passed("intake", "No queue of these tenants is without an intake.")]

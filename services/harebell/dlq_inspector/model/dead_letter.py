@@ -56,9 +56,10 @@ class DeadLetterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingDeadLetter:
-    """A message from the queue `harebell.dead` or `harebell.undelivered`.
+    """A message from `harebell.dead`, or from a queue of what the queues of users dead-letter.
 
     The body of a message decides nothing unless a service has published it (`is_trusted`).
+    The queue of one owner names it (`owner`), whatever the message says.
     """
 
     body: bytes
@@ -68,6 +69,7 @@ class IncomingDeadLetter:
     user_id: str | None = None
     headers: Mapping[str, Any]
     is_trusted: bool = True
+    owner: str | None = None  # the tenant from whose queues the message comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ def dead_letters_of(incoming: IncomingDeadLetter, now: datetime) -> list[DeadLet
     """
     if not incoming.is_trusted:
         dead = _raw_message(incoming, now)
-        return [_of_part(dead, OwnedPart(tenant_of_request(dead), incoming.body))]
+        tenant = incoming.owner or tenant_of_request(dead)
+        return [_of_part(dead, OwnedPart(tenant, incoming.body))]
     if incoming.type not in (_RUN_DEAD, _MESSAGE_DEAD):
         return _of_dead_message(_raw_message(incoming, now), incoming.body)
     try:
@@ -163,11 +166,13 @@ def raw_dead_letter(
     error: InvalidInput | None = None,
     body: bytes | None = None,
 ) -> DeadLetter:
-    """Return the dead letter of an unreadable message, which belongs to the operators.
+    """Return the dead letter of an unreadable message.
 
+    It belongs to the owner of its queue, or else to the operators.
     `body` replaces the body of the message.
     """
-    part = OwnedPart(OPERATIONS_TENANT, incoming.body if body is None else body)
+    tenant = incoming.owner or OPERATIONS_TENANT
+    part = OwnedPart(tenant, incoming.body if body is None else body)
     return _of_part(_raw_message(incoming, now, error=error), part)
 
 

@@ -10,7 +10,6 @@ import orjson
 from harebell.contract.amqp_names import (
     CHANGES_DLQ,
     OPERATIONS_TENANT,
-    UNDELIVERED,
     is_delayed_queue,
     message_type,
     split_key,
@@ -18,7 +17,16 @@ from harebell.contract.amqp_names import (
 from harebell.contract.dead_letter import DeadMessage
 from harebell.contract.errors import InvalidInput
 from harebell.contract.json_codec import decode
-from harebell.messaging.topology.bus import DLQ, INTAKE, QUERY, tenant_of_queue
+from harebell.domain.tenant_policy import TenantPolicies
+from harebell.messaging.topology.bus import (
+    DLQ,
+    INTAKE,
+    QUERY,
+    is_undelivered_queue,
+    tenant_of_queue,
+    undelivered_queue,
+    undelivered_queue_of_delayed,
+)
 
 TICKET_BATCH: Final = message_type("ticket.batch")
 ACCEPTED_COMMANDS: Final = message_type("accepted_commands")
@@ -40,12 +48,13 @@ def owned_parts(dead: DeadMessage, body: bytes) -> list[OwnedPart]:
     A message that names no tenant belongs to the operators, because it may contain the payload of
     any tenant. Only the routing key counts for a message that users can publish.
     """
-    if is_delayed_queue(dead.queue):
-        # Users publish to these queues, so only the service that read the message knows its tenant.
-        return [OwnedPart(_tenant_of({"tenant": dead.tenant}), body)]
+    if is_delayed_queue(dead.queue) or is_undelivered_queue(dead.queue):
+        # Users wrote the message, so its tenant is that which the service or the queue names.
+        owner = dead.tenant or dead.queue.removeprefix(undelivered_queue("").name)
+        return [OwnedPart(_tenant_of({"tenant": owner}), body)]
     if _is_request(dead):
         return [OwnedPart(tenant_of_request(dead), body)]
-    if dead.queue == UNDELIVERED or dead.type not in (TICKET_BATCH, ACCEPTED_COMMANDS):
+    if dead.type not in (TICKET_BATCH, ACCEPTED_COMMANDS):
         return [OwnedPart(OPERATIONS_TENANT, body)]
     try:
         content = decode(body)
@@ -54,6 +63,18 @@ def owned_parts(dead: DeadMessage, body: bytes) -> list[OwnedPart]:
     if dead.type == TICKET_BATCH and isinstance(content, list):
         return _parts_of_tickets(content, body)
     return [OwnedPart(_tenant_of(content), body)]
+
+
+def tenant_of_undelivered(queue: str, policies: TenantPolicies) -> str | None:
+    """Return the tenant of a queue of what the queues of one owner dead-letter.
+
+    Return None for another queue, and for an exchange with delayed messages of no tenant.
+    """
+    owner = queue.removeprefix(undelivered_queue("").name)
+    if owner == queue:
+        return None
+    exchange = queue.removeprefix(undelivered_queue_of_delayed("").name)
+    return owner if exchange == queue else policies.tenant_of_delayed(exchange)
 
 
 def tenant_of_request(dead: DeadMessage) -> str:

@@ -28,13 +28,13 @@ An exclusive queue belongs to the connection of one instance and is not part of 
 | harebell.dead     | run.<tenant>: dead runs                   | harebell.dead                 |
 |                   | message.<queue>: rejected messages        | harebell.dead.recent          |
 | harebell.parked   | dead letters that cannot be stored        | harebell.parked               |
-| harebell.         | dead commands, queries and delayed        | harebell.undelivered          |
-| undelivered       | messages of users, by their own keys      |                               |
+| harebell.         | dead commands and queries of the shared   | harebell.undelivered          |
+| undelivered       | queues, by their own keys                 |                               |
 
 Users bind their own queues to harebell.events.
-Each exchange of an operator with delayed messages has a queue: see `delayed_topology`.
+Each exchange of an operator with delayed messages has queues of its own: see `delayed_topology`.
 
-A broker of an operator has an exchange and three queues for each tenant: see `tenant_topology`.
+A broker of an operator has exchanges and queues for each tenant: see `tenant_topology`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -111,19 +111,61 @@ EVENTS_RECENT: Final = _recent("harebell.events.recent")
 ALERT: Final = Queue("harebell.alerts", ttl_ms=ALERT_TTL_MS, max_length=RECENT_LENGTH)
 
 
+def undelivered_queue(owner: str) -> Queue:
+    """Return the queue of what the queues of one owner dead-letter.
+
+    The owner is a tenant, or `delayed.<exchange>`.
+    """
+    return replace(UNDELIVERED_REQUESTS, name=f"{UNDELIVERED}.{owner}")
+
+
+def undelivered_queue_of_delayed(exchange: str) -> Queue:
+    """Return the queue of what the queue of one exchange with delayed messages dead-letters."""
+    return undelivered_queue(f"delayed.{exchange}")
+
+
+def is_undelivered_queue(queue: str) -> bool:
+    """Return whether a queue contains what the broker has dead-lettered from queues of users."""
+    return queue == UNDELIVERED or queue.startswith(f"{UNDELIVERED}.")
+
+
+def _with_exchange(queue: Queue) -> Topology:
+    """Return the queue with the exchange of its name, which leads to it alone."""
+    return Topology(
+        exchanges=(Exchange(queue.name, ExchangeKind.FANOUT),),
+        queues=(queue,),
+        bindings=(Binding(queue.name, "", queue.name),),
+    )
+
+
 def tenant_intake_queue(tenant: str) -> Queue:
     """Return the queue of the commands of one tenant."""
-    return replace(INTAKE, name=f"{INTAKE.name}.{tenant}")
+    return _of_tenant(INTAKE, tenant)
 
 
 def tenant_query_queue(tenant: str) -> Queue:
     """Return the queue of the queries of one tenant, except those about dead letters."""
-    return replace(QUERY, name=f"{QUERY.name}.{tenant}")
+    return _of_tenant(QUERY, tenant)
 
 
 def tenant_dlq_queue(tenant: str) -> Queue:
     """Return the queue of the queries of one tenant about dead letters."""
-    return replace(DLQ, name=f"{DLQ.name}.{tenant}")
+    return _of_tenant(DLQ, tenant)
+
+
+def consumed_queues(tenant: str) -> tuple[Queue, ...]:
+    """Return the queues of one tenant that Harebell consumes."""
+    return (
+        tenant_intake_queue(tenant),
+        tenant_query_queue(tenant),
+        tenant_dlq_queue(tenant),
+        undelivered_queue(tenant),
+    )
+
+
+def _of_tenant(queue: Queue, tenant: str) -> Queue:
+    dead_letters = undelivered_queue(tenant).name
+    return replace(queue, name=f"{queue.name}.{tenant}", dead_letter_exchange=dead_letters)
 
 
 def work_queue(pool: str, lane: Lane) -> Queue:
@@ -142,7 +184,8 @@ def work_topology(pool: str) -> Topology:
 def delayed_queue(exchange: str) -> Queue:
     """Return the queue of one exchange. One consumer keeps the order of messages with one id."""
     name = delayed_queue_name(exchange)
-    return Queue(name, dead_letter_exchange=UNDELIVERED, single_active_consumer=True)
+    dead_letters = undelivered_queue_of_delayed(exchange).name
+    return Queue(name, dead_letter_exchange=dead_letters, single_active_consumer=True)
 
 
 def delayed_topology(exchanges: Mapping[str, ExchangeKind]) -> Topology:
@@ -151,7 +194,7 @@ def delayed_topology(exchanges: Mapping[str, ExchangeKind]) -> Topology:
     Each exchange passes all its messages to one queue, whatever their routing keys. No exchange
     shares this queue, so the messages of a tenant delay those of no other tenant.
     """
-    return Topology(
+    topology = Topology(
         exchanges=(
             *(Exchange(name, ExchangeKind.TOPIC) for name in exchanges),
             *(Exchange(due_exchange(name), kind) for name, kind in exchanges.items()),
@@ -159,6 +202,9 @@ def delayed_topology(exchanges: Mapping[str, ExchangeKind]) -> Topology:
         queues=tuple(map(delayed_queue, exchanges)),
         bindings=tuple(Binding(name, "#", delayed_queue_name(name)) for name in exchanges),
     )
+    for exchange in exchanges:
+        topology += _with_exchange(undelivered_queue_of_delayed(exchange))
+    return topology
 
 
 def tenant_topology(tenant: str, queues: Mapping[str, Sequence[str]] | None = None) -> Topology:
@@ -174,7 +220,7 @@ def tenant_topology(tenant: str, queues: Mapping[str, Sequence[str]] | None = No
         make(tenant) for make in (tenant_intake_queue, tenant_query_queue, tenant_dlq_queue)
     )
     own = queues or {}
-    return Topology(
+    return _with_exchange(undelivered_queue(tenant)) + Topology(
         exchanges=(
             Exchange(others, ExchangeKind.FANOUT),
             Exchange(exchange, ExchangeKind.TOPIC, alternate=others),

@@ -35,6 +35,7 @@ from harebell.messaging.topology.bus import (
     tenant_intake_queue,
     tenant_query_queue,
     tenant_topology,
+    undelivered_queue,
     work_topology,
 )
 from harebell.messaging.topology.declarations import Exchange, ExchangeKind, Queue, Topology
@@ -60,6 +61,7 @@ _MIB: Final = 1024 * 1024
 MAX_COMMAND_BYTES: Final = 1024 * _MIB  # in one queue that several tenants share
 MAX_DELAYED_BYTES: Final = 1024 * _MIB  # of these messages
 MAX_TENANT_COMMAND_BYTES: Final = 64 * _MIB  # in one queue of Harebell for one tenant
+MAX_UNDELIVERED_BYTES: Final = 64 * _MIB  # in one queue of what those of one owner dead-letter
 MAX_INTERNAL_BYTES: Final = 1024 * _MIB  # in one queue between services
 MAX_TICKET_BYTES: Final = 8 * 1024 * _MIB  # in one queue of tickets
 MAX_RECENT_BYTES: Final = 64 * _MIB  # in one queue of copies for people
@@ -218,6 +220,11 @@ def _policies(options: InstallationOptions) -> Iterator[dict[str, Any]]:
             starting_with(delayed_queue("").name),
             {"max-length": MAX_DELAYED_MESSAGES, "overflow": "reject-publish"}
             | _max_bytes(MAX_DELAYED_BYTES),
+        ),
+        (
+            "harebell-undelivered",
+            starting_with(undelivered_queue("").name),
+            commands | _max_bytes(MAX_UNDELIVERED_BYTES),
         ),
         (
             "harebell-tickets",

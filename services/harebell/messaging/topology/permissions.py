@@ -28,6 +28,7 @@ from harebell.messaging.topology.bus import (
     tenant_dlq_queue,
     tenant_intake_queue,
     tenant_query_queue,
+    undelivered_queue,
 )
 
 NOTHING: Final = ""  # RabbitMQ: a pattern that matches no name
@@ -38,6 +39,7 @@ ANY_DELAYED_QUEUE: Final = delayed_queue("").name
 ANY_TENANT_INTAKE_QUEUE: Final = tenant_intake_queue("").name
 ANY_TENANT_QUERY_QUEUE: Final = tenant_query_queue("").name
 ANY_TENANT_DLQ_QUEUE: Final = tenant_dlq_queue("").name
+ANY_UNDELIVERED_QUEUE: Final = undelivered_queue("").name
 ANY_DISPATCHER_QUEUE: Final = dispatcher_control_queue("")
 ANY_WORK_QUEUE: Final = f"{amqp_names.WORK}."
 OTHER_EXCHANGES: Final = r"(?!harebell\.|amq\.).+"  # the exchanges that AMQP targets name
@@ -157,7 +159,7 @@ def service_users() -> tuple[User, ...]:
                 amqp_names.EVENTS,
                 DEFAULT_EXCHANGE,
             ),
-            consumes_any=(starting_with(ANY_TENANT_DLQ_QUEUE),),
+            consumes_any=map(starting_with, (ANY_TENANT_DLQ_QUEUE, ANY_UNDELIVERED_QUEUE)),
         ),
     )
 
