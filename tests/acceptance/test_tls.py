@@ -276,7 +276,7 @@ async def readiness(port: int) -> tuple[int, str]:
     ],
     ids=["expired", "wrong host"],
 )
-async def test_readiness_names_a_bad_certificate_until_it_is_replaced(  # noqa: PLR0917  # parameters
+async def test_readiness_names_a_bad_certificate_until_it_is_replaced(
     tls: TlsServers,
     port: int,
     server: str,

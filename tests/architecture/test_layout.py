@@ -1,16 +1,15 @@
-"""The tree has the layout of the style guide: folders, commands, schemas and wheels."""
+"""The tree has the layout of the style guide: packages, schemas, migrations and wheels."""
 
 import ast
 import re
 import tomllib
 from collections.abc import Iterator
-from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 import pytest
-from tests.architecture.command_line import CommandPath, commands, groups, visible_leaves
+from tests.architecture.command_line import visible_leaves
 from tests.architecture.documents import reference_names
 from tests.architecture.metric_names import declared
 from tests.architecture.source_tree import (
@@ -27,11 +26,7 @@ from tests.architecture.source_tree import (
 from harebell.storage.tables import metadata
 
 NAMESPACES: Final = (SERVICES / "harebell", SCHEMAS / "harebell")
-CLI: Final = SERVICES / "harebell" / "cli"
 MIGRATIONS: Final = SERVICES / "harebell" / "storage" / "migrations"
-SERVICE_NAMES: Final = ("intake", "ticker", "dispatcher", "executor", "dlq_inspector")
-
-MIN_MODULES: Final = 3
 
 
 def modules_in(folder: Path) -> set[str]:
@@ -50,16 +45,6 @@ def packages() -> Iterator[Module]:
     for module in source_modules():
         if module.is_package and not module.path.is_relative_to(MIGRATIONS):
             yield module
-
-
-def test_folder_has_three_modules() -> None:
-    faults = [
-        f"{package}: {len(names)}"
-        for package in packages()
-        if len(names := modules_in(package.path.parent)) < MIN_MODULES
-    ]
-
-    assert not faults, listing(faults)
 
 
 def test_docstring_of_a_folder_names_its_modules() -> None:
@@ -97,60 +82,11 @@ def test_namespace_has_no_init_file_that_hides_the_other_root(namespace: Path) -
     assert not (namespace / "__init__.py").exists()
 
 
-@pytest.mark.parametrize("service", SERVICE_NAMES)
-def test_service_has_its_wiring_and_its_start_and_a_package_without_code(service: str) -> None:
-    folder = SERVICES / "harebell" / service
-    package = ast.parse((folder / "__init__.py").read_text())
-
-    assert (folder / "service.py").exists()
-    assert (folder / "__main__.py").exists()
-    assert len(package.body) == 1
-
-
 def test_package_declares_that_it_has_types() -> None:
     folders = [path.parent for each in NAMESPACES for path in each.glob("*/__init__.py")]
 
     assert folders
     assert [str(each) for each in folders if not (each / "py.typed").exists()] == []
-
-
-def command_homes(path: CommandPath, *, is_group: bool) -> list[str]:
-    """Return the paths in the folder `cli` that may contain the group or the command.
-
-    A keyword of Python is no name of a module, so its module has the plural.
-    """
-    *outer, name = (f"{part.replace('-', '_')}{'s' * iskeyword(part)}" for part in path)
-    if is_group:
-        return ["/".join([*outer, f"{name}.py"]), "/".join([*outer, name, "__init__.py"])]
-    return [f"{name}.py", f"*/{name}.py"]
-
-
-def test_group_and_top_level_command_is_in_the_file_of_its_name() -> None:
-    top_level = {path for path, _ in commands() if len(path) == 1} - groups()
-    patterns = {path: command_homes(path, is_group=True) for path in groups()}
-    patterns |= {path: command_homes(path, is_group=False) for path in top_level}
-    faults = [
-        f"harebell {' '.join(path)}: {' or '.join(homes)}"
-        for path, homes in patterns.items()
-        if not any(found for home in homes for found in CLI.glob(home))
-    ]
-
-    assert not faults, listing(faults)
-
-
-@pytest.mark.parametrize(
-    ("path", "is_group", "homes"),
-    [
-        (("schedule",), True, ["schedule.py", "schedule/__init__.py"]),
-        (("dlq", "groups"), True, ["dlq/groups.py", "dlq/groups/__init__.py"]),
-        (("why",), False, ["why.py", "*/why.py"]),
-        (("import",), True, ["imports.py", "imports/__init__.py"]),
-    ],
-)
-def test_home_of_a_command_follows_from_its_name(
-    path: CommandPath, homes: list[str], *, is_group: bool
-) -> None:
-    assert command_homes(path, is_group=is_group) == homes
 
 
 def enum_values(module: Module) -> Iterator[str]:

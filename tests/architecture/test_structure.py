@@ -12,16 +12,13 @@ from typing import Final
 import pytest
 from tests.architecture.source_tree import (
     SERVICES,
-    Function,
     Module,
     all_modules,
-    decorator_names,
     listing,
     modules_of_tests,
     source_modules,
 )
 
-MAX_POSITIONAL: Final = 3
 MAX_POSITIONAL_FIELDS: Final = 3
 FORBIDDEN_NAMES: Final = frozenset(
     {"common", "helpers", "manager", "misc", "models", "util", "utils"}
@@ -47,25 +44,6 @@ def literal_splats(module: Module) -> list[str]:
         f"{module}:{node.lineno}: {ast.unparse(node)}"
         for node in module.find(ast.Starred)
         if isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Tuple | ast.List)
-    ]
-
-
-def positional_parameters(module: Module) -> list[str]:
-    """Return the functions with too many positional parameters besides `self`."""
-    methods = {
-        id(node)
-        for each in module.find(ast.ClassDef)
-        for node in each.body
-        if isinstance(node, Function) and "staticmethod" not in decorator_names(node)
-    }
-    counts = (
-        (each, len(each.args.posonlyargs + each.args.args) - (id(each) in methods))
-        for each in module.functions()
-    )
-    return [
-        f"{module}:{each.lineno}: {each.name} has {count}"
-        for each, count in counts
-        if count > MAX_POSITIONAL
     ]
 
 
@@ -164,7 +142,7 @@ def test_module_follows_the_rule(rule: Rule) -> None:
     assert not faults, listing(faults)
 
 
-@pytest.mark.parametrize("rule", [positional_parameters, late_wiring, unreserved_names])
+@pytest.mark.parametrize("rule", [late_wiring, unreserved_names])
 def test_module_of_a_package_follows_the_rule(rule: Rule) -> None:
     faults = faults_of(rule, source_modules())
 
@@ -185,12 +163,6 @@ SERVICE_FILE: Final = SERVICES / "harebell" / "ticker" / "service.py"
     [
         (literal_splats, "run(*(a, b))", "run(*pair)"),
         (literal_splats, "items = [*[a, b], c]", "first, *(a, b) = items"),
-        (positional_parameters, "def run(a, b, c, d): ...", "def run(a, b, c, *, d): ..."),
-        (
-            positional_parameters,
-            "class A:\n  @staticmethod\n  def run(a, b, c, d): ...",
-            "class A:\n  def run(self, a, b, c): ...",
-        ),
         (
             positional_fields,
             "@dataclass(frozen=True)\nclass A:\n  a: int\n  b: int\n  c: int\n  d: int",
