@@ -1,64 +1,19 @@
 """The page of walks names each file that its three paths execute, and no other file."""
 
-import asyncio
+import json
 import re
-from collections.abc import Awaitable, Callable
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from tests.fakes.ledger.dead_letters import DEAD_LETTERS
-from tests.simulation.services import TASK
-from tests.simulation.traced_files import FileRecorder, traced_files
-from tests.simulation.users import TENANT, Users
 
-from harebell.contract.ids import schedule_id
-
-PAGE: Final = Path(__file__).parents[2] / "docs" / "architecture" / "walks.md"
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = ROOT / "docs" / "architecture" / "walks.md"
 LEFT_OUT: Final = ("contract/", "runtime/")
-SCHEDULE: Final = schedule_id(TENANT, "key")
-START: Final = 5.0  # seconds until all services are ready
-RUN: Final = 150.0  # seconds until the run is due, which the stager must plan
 # The consumers and loops of a service, which start their work here.
 WIRING: Final = {"intake/service.py", "executor/service.py"}
-
-Use = Callable[[Users, FileRecorder], Awaitable[None]]
-
-
-def definition(after: float) -> dict[str, Any]:
-    return {
-        "key": "key",
-        "when": {"after": f"{after:.0f}s"},
-        "target": {"task": {"name": TASK}},
-        "retry": {"max_attempts": 1},
-    }
-
-
-async def wait(_: Users, recorder: FileRecorder) -> None:
-    await asyncio.sleep(START)
-    with recorder.recording():
-        await asyncio.sleep(2 * RUN)
-
-
-async def put(users: Users, recorder: FileRecorder) -> None:
-    await asyncio.sleep(START)
-    with recorder.recording():
-        await users.request("schedule.put", definition(RUN), SCHEDULE)
-
-
-async def run(users: Users, recorder: FileRecorder) -> None:
-    await asyncio.sleep(START)
-    await users.request("schedule.put", definition(RUN), SCHEDULE)
-    with recorder.recording():
-        await asyncio.sleep(RUN + START)
-
-
-async def replay(users: Users, recorder: FileRecorder) -> None:
-    await run(users, recorder)
-    [dead_letter] = users.invariants.store.tables[DEAD_LETTERS]
-    with recorder.recording():
-        response = await users.request("dlq.replay", {"ids": [str(dead_letter)]})
-    assert response["results"] == {str(dead_letter): "replayed"}
 
 
 def walks() -> dict[str, list[str]]:
@@ -73,13 +28,14 @@ def walks() -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def traces() -> dict[str, tuple[str, ...]]:
-    return {
-        "idle": traced_files(wait),
-        "schedule.put": traced_files(put),
-        "One run": traced_files(run),
-        "One dead letter": traced_files(replay, permanent=1.0),
-    }
+def traces() -> dict[str, list[str]]:
+    """Return the executed files of each path, from a process of their own as in `test_faults`."""
+    command = [sys.executable, "-m", "tests.simulation.traced_files"]
+    done = subprocess.run(  # noqa: S603  # a constant
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
 
 
 # A dead letter continues a run, and its replay begins as a put does.
@@ -92,7 +48,7 @@ def traces() -> dict[str, tuple[str, ...]]:
     ],
 )
 def test_walk_names_each_file_of_its_path(
-    traces: dict[str, tuple[str, ...]], walk: str, earlier: tuple[str, ...]
+    traces: dict[str, list[str]], walk: str, earlier: tuple[str, ...]
 ) -> None:
     pages, traced = walks(), traces[walk]
     listed = pages[walk]
@@ -107,7 +63,7 @@ def test_walk_names_each_file_of_its_path(
     assert len(listed) == len(set(listed))
 
 
-def test_files_of_every_message_are_in_the_three_paths(traces: dict[str, tuple[str, ...]]) -> None:
+def test_files_of_every_message_are_in_the_three_paths(traces: dict[str, list[str]]) -> None:
     executed = {each for trace in traces.values() for each in trace}
 
     assert set(walks()["Every message"]) <= executed
