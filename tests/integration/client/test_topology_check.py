@@ -62,12 +62,15 @@ async def test_check_names_a_queue_that_differs(amqp_url: str) -> None:
 
 
 @pytest.mark.requirement("ASK-4")
-async def test_check_names_the_queue_of_an_exchange_without_a_tenant(amqp_url: str) -> None:
+async def test_check_names_the_queues_of_an_exchange_without_a_tenant(amqp_url: str) -> None:
     async with await aio_pika.connect(amqp_url) as connection:
         await declare(connection, SYSTEM + delayed_topology({"orders": ExchangeKind.TOPIC}))
 
     code, problems, _ = await check(amqp_url, "--delayed-exchange", "orders")
 
     assert code == 1
-    [problem] = problems
-    assert problem.startswith("harebell.delayed.orders: No service consumes this queue")
+    waits = "No service consumes this queue, so its messages wait."
+    assert [each.partition(" Name")[0] for each in problems] == [
+        f"harebell.delayed.orders: {waits}",
+        f"harebell.undelivered.delayed.orders: {waits}",
+    ]
