@@ -61,7 +61,7 @@ def machine(packages: Path, tmp_path: Path) -> Iterator[SystemdMachine]:
 
 @pytest.fixture
 def production(servers: Servers, tmp_path: Path) -> Iterator[Production]:
-    with Production.open(servers, tmp_path, tenants=(ACME,)) as production:
+    with Production.open(servers, tmp_path, tenants=(ACME,), declares=True) as production:
         yield production
 
 
