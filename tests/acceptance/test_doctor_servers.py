@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 from tests.acceptance.doctor_command import MAX_TIME, run
 from tests.acceptance.stack import until
+from tests.rig.listener import listening
 from tests.rig.servers import private_servers, server_directory
 
 from harebell.dev.servers import PrivateServers
@@ -28,14 +29,12 @@ pytestmark = [
 async def silent_server() -> AsyncIterator[int]:
     """Yield the port of a server that accepts each connection and never answers."""
 
-    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def ignore(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             await reader.read()
-        writer.close()
 
-    server = await asyncio.start_server(ignore, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with listening(ignore) as port:
+        yield port
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tests.rig import tcp_proxy
+from tests.architecture.source_tree import ROOT
 
 BROKER: Final = "broker"
 DATABASE: Final = "database"
@@ -45,9 +45,9 @@ class Links:
             for service in services
             for server, url in parts.items()
         }
-        command = [sys.executable, "-I", str(tcp_proxy.__file__), json.dumps(addresses)]
+        command = [sys.executable, "-m", "tests.rig.tcp_proxy", json.dumps(addresses)]
         with subprocess.Popen(  # noqa: S603  # a fixed command
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         ) as process:
             assert process.stdout is not None
             try:

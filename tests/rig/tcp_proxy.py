@@ -1,7 +1,7 @@
 """A TCP proxy that can cut, delay, slow down or silence the connections between two programs.
 
 A test opens a `TcpProxy` in its own process, or starts this module as a process:
-`python tcp_proxy.py '{"a": ["127.0.0.1", 5672]}'` prints the port of each proxy as a line of JSON.
+`python -m tests.rig.tcp_proxy '{"a": ["127.0.0.1", 5672]}'` prints the ports as a line of JSON.
 Each further line of the input sets the condition of one proxy, and the process answers with a line:
 
 * `{"link": "a", "cut": true}`                resets each connection and each new connection
@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-HOST: Final = "127.0.0.1"
+from tests.rig.listener import HOST, Listener
+
 CHUNK: Final = 65_536  # bytes
 MAX_QUEUED_CHUNKS: Final = 64  # in one direction of a connection
 PORTIONS_PER_SECOND: Final = 20  # of a direction with a rate
@@ -72,8 +73,8 @@ class TcpProxy:
         self.changed = asyncio.Event()
         self.dropped_exchanges: frozenset[str] = frozenset()
         self._is_cut = False
-        self._connections: dict[asyncio.Task[None], ProxiedConnection] = {}
-        self._server: asyncio.Server | None = None
+        self._connections: set[ProxiedConnection] = set()
+        self._listener = Listener(self._serve)
 
     @classmethod
     @asynccontextmanager
@@ -93,28 +94,21 @@ class TcpProxy:
 
     async def listen(self) -> int:
         """Start to accept connections and return the port."""
-        self._server = await asyncio.start_server(self._accept, HOST, 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        return await self._listener.start()
 
     async def close(self) -> None:
         """Refuse new connections and reset the present ones."""
-        assert self._server is not None
-        self._server.close()
         self.cut()
-        tasks = list(self._connections)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._listener.close()
 
     def cut(self) -> None:
         """Reset the present connections."""
-        for connection in self._connections.values():
+        for connection in self._connections:
             connection.reset()
 
     def silence(self) -> None:
         """Make the present connections half-open: no data and no end passes any more."""
-        for connection in self._connections.values():
+        for connection in self._connections:
             connection.is_silent = True
         self._notify()
 
@@ -142,15 +136,14 @@ class TcpProxy:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        connection = self._connections[task] = ProxiedConnection(self)
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = ProxiedConnection(self)
+        self._connections.add(connection)
         try:
             with suppress(OSError):
                 await connection.run(reader, writer, is_refused=self._is_cut)
         finally:
-            del self._connections[task]
+            self._connections.remove(connection)
 
 
 class ProxiedConnection:

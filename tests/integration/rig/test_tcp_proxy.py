@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.chaos.links import BROKER, DATABASE, Links
+from tests.rig.listener import listening
 from tests.rig.tcp_proxy import TcpProxy
 
 SHORT = 0.3  # seconds without data
@@ -23,15 +24,12 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
             await writer.drain()
     except OSError:
         pass
-    finally:
-        writer.close()
 
 
 @asynccontextmanager
 async def echo_server() -> AsyncIterator[str]:
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    async with server:
-        yield f"amqp://guest:guest@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with listening(echo) as port:
+        yield f"amqp://guest:guest@127.0.0.1:{port}"
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from tests.rig.listener import listening
 from tests.rig.servers import Servers
 
 from harebell.audit.store import connect_read_only
@@ -22,22 +23,12 @@ TIMEOUT = 2.0  # seconds for one server, on a busy machine
 @asynccontextmanager
 async def silent_server() -> AsyncIterator[int]:
     """Yield the port of a server that accepts connections and never answers."""
-    hold = asyncio.Event()
-    handlers: list[asyncio.Task[None] | None] = []
 
-    async def wait(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        handlers.append(asyncio.current_task())
-        await hold.wait()
-        writer.close()
-        await writer.wait_closed()
+    async def wait(*_: object) -> None:
+        await asyncio.Event().wait()
 
-    server = await asyncio.start_server(wait, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        hold.set()
-        await asyncio.gather(*filter(None, handlers), return_exceptions=True)
+    async with listening(wait) as port:
+        yield port
 
 
 def with_first(url: str, port: int, query: str = "") -> str:

@@ -1,6 +1,5 @@
 """Fixtures for tests of targets: servers to call, and the HTTP client."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,6 +11,7 @@ from tests.integration.executor.targets.servers import (
     RawServer,
     empty_response,
 )
+from tests.rig.listener import listening
 
 from harebell.domain.url_policy import Egress
 from harebell.executor.targets.http import HttpTargets
@@ -35,12 +35,9 @@ async def server() -> AsyncIterator[HttpServer]:
 @pytest.fixture
 async def raw_server() -> AsyncIterator[RawServer]:
     opened = RawServer()
-    listener = await asyncio.start_server(opened.handle, "127.0.0.1", 0)
-    opened.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    async with listener:
+    async with listening(opened.handle) as port:
+        opened.url = f"http://127.0.0.1:{port}"
         yield opened
-        listener.close()
-        await opened.close()
 
 
 @pytest.fixture

@@ -63,28 +63,16 @@ class RawServer:
     url: str = ""
     calls: int = 0
     conversation: Conversation | None = None
-    _handlers: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.calls += 1
         assert self.conversation is not None
-        handler = asyncio.current_task()
-        assert handler is not None
-        self._handlers.add(handler)
-        handler.add_done_callback(self._handlers.discard)
         with suppress(ConnectionError):
             try:
                 await self.conversation(reader, writer)
             finally:
                 writer.close()
                 await writer.wait_closed()
-
-    async def close(self) -> None:
-        """End every conversation, because a connection that stays open causes a warning later."""
-        handlers = list(self._handlers)
-        for handler in handlers:
-            handler.cancel()
-        await asyncio.gather(*handlers, return_exceptions=True)
 
 
 class TableResolver(AbstractResolver):

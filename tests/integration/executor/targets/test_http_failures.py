@@ -16,6 +16,7 @@ from tests.integration.executor.targets.servers import (
     RawServer,
     TableResolver,
 )
+from tests.rig.listener import listening
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall, HttpTarget
@@ -243,10 +244,8 @@ async def test_tls_fails_when_the_certificate_is_self_signed(
 ) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(Path(__file__).parent / "test_self_signed.pem")
-    listener = await asyncio.start_server(raw_server.handle, "127.0.0.1", 0, ssl=context)
 
-    async with listener:
-        port = listener.sockets[0].getsockname()[1]
+    async with listening(raw_server.handle, tls=context) as port:
         outcome = await call(http, f"https://127.0.0.1:{port}")
 
     assert code_of(outcome) == "tls_failed"

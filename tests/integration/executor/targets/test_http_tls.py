@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.fakes.attempts import attempt
 from tests.integration.executor.targets.servers import LOOPBACK, SECONDS
+from tests.rig.listener import listening
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall
@@ -120,11 +121,8 @@ async def server(tmp_path: Path) -> AsyncIterator[TlsServer]:
         clients.append(name)
         writer.write(RESPONSE)
         await writer.drain()
-        writer.close()
 
-    listener = await asyncio.start_server(respond, "127.0.0.1", 0, ssl=context)
-    async with listener:
-        port = listener.sockets[0].getsockname()[1]
+    async with listening(respond, tls=context) as port:
         url = f"https://127.0.0.1:{port}/"
         yield TlsServer(url=url, secrets=tmp_path / "secrets", authority=authority, clients=clients)
 
@@ -256,11 +254,13 @@ async def connect_proxy() -> AsyncIterator[tuple[str, list[str]]]:
         host, _, port = address.rpartition(":")
         to_reader, to_writer = await asyncio.open_connection(host, int(port))
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        await asyncio.gather(copy(reader, to_writer), copy(to_reader, writer))
+        try:
+            await asyncio.gather(copy(reader, to_writer), copy(to_reader, writer))
+        finally:
+            to_writer.close()
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with listener:
-        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}", tunnels
+    async with listening(serve) as port:
+        yield f"http://127.0.0.1:{port}", tunnels
 
 
 @pytest.mark.requirement("P12")
