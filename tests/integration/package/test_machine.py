@@ -19,7 +19,6 @@ from tests.rig.servers import ROLE_PASSWORD, Servers, as_role
 from tests.rig.systemd_machine import SystemdMachine, debian_tree
 from tests.tools.page_commands import blocks_of
 
-from harebell.client import Client
 from harebell.contract import __version__
 from harebell.storage.role_passwords import ROLES
 
@@ -98,7 +97,8 @@ def configure(machine: SystemdMachine, production: Production, database_url: str
     machine.write(f"{CREDENTIALS}/migration-database-url", database_url)
     passwords = dict.fromkeys(ROLES, ROLE_PASSWORD)
     machine.write(f"{CREDENTIALS}/role-passwords", json.dumps(passwords))
-    machine.write("/etc/harebell/intake.env", f"HAREBELL_TENANTS={ACME}\n", "0640")
+    for service in ("intake", "dlq-inspector"):
+        machine.write(f"/etc/harebell/{service}.env", f"HAREBELL_TENANTS={ACME}\n", "0640")
     shown = run_page(machine, "Configure", {EXAMPLE_URL: production.url("harebell_intake")})
     assert all(unit in shown for unit in INSTANCES), shown
 
@@ -119,7 +119,7 @@ async def await_start(machine: SystemdMachine) -> None:
 
 async def run_once(production: Production, key: str) -> None:
     """Run a schedule whose target is an exchange of the tenant."""
-    async with Client.connect(production.url(ACME), tenant=ACME) as harebell:
+    async with production.client(ACME) as harebell:
         amqp = {"exchange": f"{ACME}.orders", "routing_key": "new", "json": {}}
         await harebell.put({"key": key, "when": {"now": True}, "target": {"amqp": amqp}})
 
