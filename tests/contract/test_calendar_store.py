@@ -14,7 +14,7 @@ from harebell.ticker.store import calendars as store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.requirement("P6")]
 
-CONTENT: Final = CalendarContent.model_validate({"timezone": "UTC", "days": ["2032-12-25"]})
+CONTENT: Final = CalendarContent.model_validate({"timezone": "UTC", "days": ["2040-12-25"]})
 
 
 def calendar(
