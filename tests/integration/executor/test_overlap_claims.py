@@ -16,7 +16,7 @@ from harebell.executor.claiming.overlap import OverlapClaimer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.requirement("P6")]
 
-MAX_CLAIM = 5.0  # seconds; without its bound, the claim would wait twice for 3 s
+MAX_CLAIM = 2.0  # seconds; a statement of another transaction waits up to 3 s for a locked row
 
 
 @pytest.fixture
