@@ -68,7 +68,7 @@ class Production:
             try:
                 yield production
             finally:
-                stack.stop()
+                stack.services.close()
                 for user in production.options(production.tenants).passwords:
                     servers.management("DELETE", f"users/{user}")
 

@@ -211,6 +211,7 @@ async def test_preview_and_why_follow_a_changed_direction_of_moves(
     assert frequent.value.code == "too_frequent"
 
 
+@pytest.mark.long
 @pytest.mark.requirement("ASK-9")
 async def test_patch_that_excludes_a_calendar_starts_runs_before_the_planned_ones(
     tenant: Tenant, target: Target

@@ -29,28 +29,35 @@ async def wait_for_later_run(tenant: Tenant, target: Target, due_at: datetime) -
 
 
 @pytest.mark.requirement("S33", "ASK-4")
-@pytest.mark.parametrize("verb", ["cancel", "pause"])
 async def test_run_unstaged_a_second_before_its_due_time_never_runs_and_has_a_reason(
-    verb: str, tenant: Tenant, target: Target
+    tenant: Tenant, target: Target
 ) -> None:
     due_at = time_in(5)
-    await tenant.put("withdrawn", at(due_at), target.http(verb))
-    (staged,) = await tenant.runs("staged")
+    reasons = {"cancel": "cancelled", "pause": "paused"}
+    for verb in reasons:
+        await tenant.put(verb, at(due_at), target.http(verb))
+    staged = await tenant.runs("staged")
 
     await sleep_until(due_at - SECOND)
-    command = tenant.harebell.cancel if verb == "cancel" else tenant.harebell.pause
-    response = await command(key="withdrawn", note="not today")
+    responses = [
+        await command(key=verb, note="not today")
+        for verb, command in (
+            ("cancel", tenant.harebell.cancel),
+            ("pause", tenant.harebell.pause),
+        )
+    ]
     await wait_for_later_run(tenant, target, due_at)
 
-    assert staged["staged_at"] < due_at - 2 * SECOND
-    assert response.in_flight == []
-    assert target.calls(verb) == []
-    row, _ = await tenant.runs()
-    reason = {"cancel": "cancelled", "pause": "paused"}[verb]
-    assert (row["scheduled_for"], row["state"], row["reason"]) == (due_at, "cancelled", reason)
-    assert (row["attempt"], row["started_at"]) == (0, None)
-    shown = await tenant.harebell.schedule(key="withdrawn")
-    assert (shown.state, shown.reason) == (reason, "not today")
+    assert [row["staged_at"] < due_at - 2 * SECOND for row in staged] == [True, True]
+    assert [response.in_flight for response in responses] == [[], []]
+    rows = {row["schedule_id"]: row for row in await tenant.runs()}
+    for verb, reason in reasons.items():
+        assert target.calls(verb) == []
+        shown = await tenant.harebell.schedule(key=verb)
+        row = rows[shown.id]
+        assert (row["scheduled_for"], row["state"], row["reason"]) == (due_at, "cancelled", reason)
+        assert (row["attempt"], row["started_at"]) == (0, None)
+        assert (shown.state, shown.reason) == (reason, "not today")
 
 
 @pytest.mark.measures
@@ -71,22 +78,26 @@ async def test_pause_that_ends_before_the_due_time_changes_nothing(
 
 
 @pytest.mark.requirement("S14")
-@pytest.mark.parametrize(("mode", "seconds"), [("all", [0, 1, 2, 3, 4, 5]), ("none", [0, 1, 4, 5])])
 async def test_catch_up_policy_decides_about_the_times_of_a_short_pause(
-    tenant: Tenant, target: Target, mode: str, seconds: list[int]
+    tenant: Tenant, target: Target
 ) -> None:
     start = time_in(3)
-    when = {"every": "1s", "start": start.isoformat(), "times": len(seconds)}
-    await tenant.put("ticking", when, target.http("ticking"), catch_up={"mode": mode})
+    expected = {"all": [0, 1, 2, 3, 4, 5], "none": [0, 1, 4, 5]}  # seconds after the start
+    for mode, seconds in expected.items():
+        when = {"every": "1s", "start": start.isoformat(), "times": len(seconds)}
+        await tenant.put(mode, when, target.http(mode), catch_up={"mode": mode})
 
     await sleep_until(start + 1.5 * SECOND)
-    await tenant.harebell.pause(key="ticking")
+    for mode in expected:
+        await tenant.harebell.pause(key=mode)
     await sleep_until(start + 3.5 * SECOND)
-    await tenant.harebell.resume(key="ticking")
-    await tenant.until_runs(len(seconds), "succeeded")
+    for mode in expected:
+        await tenant.harebell.resume(key=mode)
+    await tenant.until_runs(sum(map(len, expected.values())), "succeeded")
 
-    called = [call.scheduled_for for call in target.calls("ticking")]
-    assert sorted(called) == [start + k * SECOND for k in seconds]
+    for mode, seconds in expected.items():
+        called = [call.scheduled_for for call in target.calls(mode)]
+        assert sorted(called) == [start + k * SECOND for k in seconds]
 
 
 async def test_one_shot_runs_once_with_its_last_version_when_replaced_and_put_back(

@@ -126,8 +126,8 @@ class LocalServices:
         self.processes.stop(names or None, grace=STOP_TIMEOUT)
 
     def close(self) -> None:
-        """Stop every service and release the ports."""
-        self.stop()
+        """Kill every service and release the ports."""
+        self.processes.stop(grace=0)
         release(self._ports.values())
 
     def _port_of(self, name: str) -> int:

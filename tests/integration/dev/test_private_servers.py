@@ -44,6 +44,7 @@ async def database(servers: PrivateServers) -> AsyncIterator[asyncpg.Connection]
     await connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S62")
 async def test_confirmed_message_survives_a_killed_broker(servers: PrivateServers) -> None:
     async with await aio_pika.connect(servers.amqp_url) as connection:
@@ -163,6 +164,7 @@ _LOOPBACK_6 = "00000000000000000000000001000000"
 _LISTENING = "0A"
 
 
+@pytest.mark.long
 async def test_stack_folder_that_was_deleted_begins_with_an_empty_database() -> None:
     """The password of the earlier data is lost, so these data stay beside the new ones."""
     with tempfile.TemporaryDirectory() as directory:
