@@ -34,6 +34,7 @@ from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.sender_check import SenderCheck, is_foreign
 from harebell.messaging.topology.bus import (
     ALERT,
+    CORE,
     DEAD_LETTERS,
     DLQ,
     UNDELIVERED_REQUESTS,
@@ -58,7 +59,7 @@ ALERT_PREFETCH: Final = 20
 
 async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
     """Run the dlq_inspector until the stop."""
-    async with open_service(settings, ROLE, stop) as context:
+    async with open_service(settings, ROLE, stop, topology=CORE) as context:
         await dlq_inspector_parts(settings, context).run(context)
 
 

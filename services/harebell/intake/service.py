@@ -28,6 +28,7 @@ from harebell.messaging.isolation import answering, isolating
 from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.sender_check import SenderCheck
 from harebell.messaging.topology.bus import (
+    CORE,
     INTAKE,
     QUERY,
     intake_control_queue,
@@ -68,7 +69,7 @@ def max_queries(flow: str) -> int:
 
 async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
     """Run intake until the stop."""
-    async with open_service(settings, "intake", stop, hot=False) as context:
+    async with open_service(settings, "intake", stop, topology=CORE, hot=False) as context:
         await intake_parts(settings, context).run(context)
 
 

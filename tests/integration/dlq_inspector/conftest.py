@@ -12,7 +12,7 @@ from tests.rig.servers import as_role
 
 from harebell.client import Client
 from harebell.messaging.declare import declare
-from harebell.messaging.topology.bus import SYSTEM
+from harebell.messaging.topology.bus import CORE
 from harebell.runtime import failpoint
 from harebell.runtime.settings import DlqInspectorSettings
 
@@ -33,7 +33,7 @@ async def environment(amqp_url: str, database_url: str) -> AsyncIterator[DlqEnvi
         await aio_pika.connect(amqp_url) as connection,
         Client.connect(amqp_url, tenant="acme") as acme,
     ):
-        await declare(connection, SYSTEM)
+        await declare(connection, CORE)
         channel = await connection.channel()
         replies = await channel.declare_queue(exclusive=True)
         await replies.consume(responses.put, no_ack=True)

@@ -17,7 +17,7 @@ from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.intake.service import serve
 from harebell.messaging.declare import declare
-from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, SYSTEM, TICKER
+from harebell.messaging.topology.bus import CORE, DEAD_LETTERS, DLQ, INTAKE, TICKER
 from harebell.runtime.settings import IntakeSettings
 
 TIMEOUT = 20  # seconds
@@ -112,7 +112,7 @@ async def bus(amqp_url: str, database_url: str) -> AsyncIterator[IntakeBus]:
     connection = await connect(amqp_url, name="test", properties={})
     database = await asyncpg.connect(database_url)
     async with connection:
-        await declare(connection, SYSTEM)
+        await declare(connection, CORE)
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
         responses = await channel.declare_queue(exclusive=True)
         events = await channel.declare_queue(exclusive=True)

@@ -17,7 +17,7 @@ from harebell.messaging.acknowledge import Acknowledger
 from harebell.messaging.consumer import Accepts, Consumer, OptionalQueues, Worker
 from harebell.messaging.declare import declare
 from harebell.messaging.publisher import OutgoingMessage, Publisher
-from harebell.messaging.topology.bus import DEAD_LETTERS, SYSTEM
+from harebell.messaging.topology.bus import CORE, DEAD_LETTERS
 from harebell.runtime.clock import Clock
 
 QUEUE = "inbox"
@@ -40,7 +40,7 @@ class Inbox:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def declare_all(self) -> None:
-        await declare(self.connection, SYSTEM)
+        await declare(self.connection, CORE)
 
     async def declare(self) -> None:
         await self.channel.declare_queue(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
