@@ -18,6 +18,7 @@ DATABASE = "harebell"
 DATA = "data"  # the folder of the cluster, inside that of the server
 START_TIMEOUT = 60.0  # seconds, including the recovery after a kill
 STOP_TIMEOUT = 20.0
+DISCARD_TIMEOUT = 5.0
 VERSIONS = Path("/usr/lib/postgresql")  # Debian installs the programs of major version n in n/bin
 STATISTICS = "pg_stat_statements"
 
@@ -87,8 +88,11 @@ class Database:
         self._server.kill()
 
     def discard(self) -> None:
-        """Kill the server and delete its data."""
-        self.kill()
+        """End the server at once and delete its data.
+
+        A killed server would leave a segment of 1 MiB in the shared memory of the machine.
+        """
+        self._server.stop(grace=DISCARD_TIMEOUT, stop_signal=signal.SIGQUIT)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _create(self, programs: Path, user: OsUser | None) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.rig.broker_versions import INSTALLED, Installation
 from tests.rig.servers import private_servers
 
+from harebell.dev.pid_file import BackgroundProcess
 from harebell.dev.postgres import DATA
 from harebell.dev.rabbitmq import MAX_MESSAGE
 from harebell.dev.servers import PrivateServers
@@ -166,7 +167,10 @@ _LISTENING = "0A"
 
 @pytest.mark.long
 async def test_stack_folder_that_was_deleted_begins_with_an_empty_database() -> None:
-    """The password of the earlier data is lost, so these data stay beside the new ones."""
+    """The password of the earlier data is lost, so these data stay beside the new ones.
+
+    The discarded database leaves no segment of shared memory.
+    """
     with tempfile.TemporaryDirectory() as directory:
         first = private_servers(Path(directory))
         try:
@@ -180,8 +184,18 @@ async def test_stack_folder_that_was_deleted_begins_with_an_empty_database() -> 
             await connection.close()
             kept = second.database.directory / f"{DATA}.1"
             assert (kept / "PG_VERSION").exists()
+            segments = [each for server in second.database.daemons for each in _segments(server)]
         finally:
             private_servers(Path(directory)).discard()
+    assert segments
+    assert not any(each.exists() for each in segments)
+
+
+def _segments(server: BackgroundProcess) -> set[Path]:
+    """Return the files of the shared memory that a process has mapped."""
+    assert server.process is not None
+    maps = Path(f"/proc/{server.process.pid}/maps").read_text()
+    return {Path(name) for name in re.findall(r"/\S+/PostgreSQL\.\d+", maps)}
 
 
 def _listening(pid: int) -> set[str]:
