@@ -65,12 +65,7 @@ class Production:
                 delayed_exchanges=delayed_exchanges or {},
             )
             production.prepare(servers, tenants)
-            try:
-                yield production
-            finally:
-                stack.services.close()
-                for user in production.options(production.tenants).passwords:
-                    servers.management("DELETE", f"users/{user}")
+            yield production
 
     def prepare(self, servers: Servers, tenants: Sequence[str]) -> None:
         """Import the definitions with these tenants."""

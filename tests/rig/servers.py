@@ -1,24 +1,25 @@
 """The servers of the tests: private servers, or the servers that the environment names."""
 
 import base64
+import fcntl
 import json
 import os
 import shutil
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import asyncpg
 from tests.rig.broker_versions import server_command
 
 from harebell.dev.rabbitmq import Broker
-from harebell.dev.servers import PrivateServers
+from harebell.dev.servers import PrivateServers, run_concurrently
 from harebell.storage.migrate import migrate
 from harebell.storage.role_passwords import ROLES
 
@@ -29,6 +30,9 @@ MIN_FREE_MEMORY = 4 * 1024**3  # bytes
 # The variable names a folder whose private servers several sessions use, one after the other.
 # The first session starts the servers, and the caller of the sessions discards them.
 SHARED_SERVERS = "HAREBELL_TEST_SERVERS"
+# The variable names a folder whose private broker all workers of a suite use, because its start
+# takes 9 s of CPU time. The first worker starts it, and the suite discards it.
+SHARED_BROKER = "HAREBELL_TEST_BROKER"
 _numbers = count(1)
 
 
@@ -70,6 +74,52 @@ def manage(broker: Broker, method: str, path: str, body: Any = None) -> Any:
     return json.loads(text) if text else None
 
 
+@contextmanager
+def _started(private: PrivateServers) -> Iterator[PrivateServers]:
+    """Start private servers, but with the shared broker of the suite if there is one."""
+    shared = os.environ.get(SHARED_BROKER)
+    if not shared:
+        try:
+            private.start()
+            yield private
+        finally:
+            private.discard()
+        return
+    brokers: list[Broker] = []
+    try:
+        run_concurrently(
+            [
+                lambda: private.start(broker=False),
+                lambda: brokers.append(_shared_broker(Path(shared))),
+            ]
+        )
+        (private.broker,) = brokers
+        yield private
+    finally:
+        private.database.discard()
+
+
+def _shared_broker(root: Path) -> Broker:
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shared = private_servers(root)
+        shared.start(database=False)
+    return shared.broker
+
+
+@contextmanager
+def shared_broker() -> Iterator[Mapping[str, str]]:
+    """Yield the environment in which all sessions share a broker, and discard the broker."""
+    with (
+        tempfile.TemporaryDirectory(prefix="harebell-") as disk,
+        server_directory(Path(disk)) as root,
+    ):
+        try:
+            yield {SHARED_BROKER: str(root)}
+        finally:
+            private_servers(root).broker.discard()
+
+
 @dataclass(frozen=True)
 class Servers:
     """The servers of one session.
@@ -93,17 +143,19 @@ class Servers:
             private.start()
             yield cls(private.amqp_url, private.database_url, private)
             return
-        private = private_servers(root)
-        try:
-            private.start()
+        with _started(private_servers(root)) as private:
             yield cls(private.amqp_url, private.database_url, private)
-        finally:
-            private.discard()
 
     def management(self, method: str, path: str, body: Any = None) -> Any:
         """Call the management API of the private broker and return its JSON response."""
         assert self.private is not None
         return manage(self.private.broker, method, path, body)
+
+    def connections(self, amqp_url: str) -> list[dict[str, Any]]:
+        """Return the connections of a virtual host, some seconds after they were opened."""
+        host = quote(urlsplit(amqp_url).path.removeprefix("/"), safe="")
+        found: list[dict[str, Any]] = self.management("GET", f"vhosts/{host}/connections")
+        return found
 
     @contextmanager
     def virtual_host(self, name: str | None = None) -> Iterator[str]:

@@ -9,14 +9,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from tests.rig import file_order
+from tests.rig.servers import shared_broker
 from tests.suite.affected import affected_tests, changed_files, import_graph
 from tests.suite.lock import SuiteIsBusy, suite_lock
 from tests.suite.report import PartReport, Report, current_commit, failures_in
@@ -34,6 +35,7 @@ class Runner:
 
     folder: Path  # of the records
     lock: int
+    shared: Mapping[str, str] = field(default_factory=dict)  # the environment of a shared broker
 
     def run(self, part: Part) -> PartReport:
         """Run a part with its command beside it, and return its report."""
@@ -62,6 +64,8 @@ class Runner:
         file = self.folder / f"{part.name.replace(' ', '-')}.jsonl"
         command = [sys.executable, "-m", "pytest", "-p", "tests.suite.results", *part.arguments]
         environment = os.environ | part.environment | {VARIABLE: str(file)}
+        if part.shares_broker:
+            environment |= self.shared
         if part.clock:
             command = [*part.clock.command(datetime.now(UTC)), *command]
             environment |= part.clock.environment()
@@ -153,11 +157,12 @@ def main() -> int:
         with (
             suite_lock(f"make {options.suite}") as lock,
             tempfile.TemporaryDirectory(prefix="harebell-results-") as folder,
+            shared_broker() as shared,
         ):
             report = run_suite(
                 options.suite,
                 parts,
-                Runner(folder=Path(folder), lock=lock),
+                Runner(folder=Path(folder), lock=lock, shared=shared),
                 earlier=[PartReport(name="set-up", seconds=set_up)],
             )
             show(report)

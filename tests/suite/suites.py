@@ -29,7 +29,8 @@ class Part:
     """A part of a suite: pytest with these arguments, and a command that runs beside it.
 
     The next parts do not run after a failure if the part is a `gate`. The tests and their servers
-    see the present time, or the time of the `clock`.
+    see the present time, or the time of the `clock`. Each worker has its own servers, but all
+    workers of the parts with `shares_broker` have one RabbitMQ.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Part:
     clock: Moment | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     is_gate: bool = False
+    shares_broker: bool = False
 
 
 UNIT: Final = Part(
@@ -58,11 +60,13 @@ TEST: Final = (
         name="tests with servers",
         arguments=(TWO_A_CORE, *BY_FILE, "-m", WITH_SERVERS, *FOLDERS),
         environment=OFFLINE,
+        shares_broker=True,
     ),
     Part(
         name="measurements",
         arguments=(ALONE, "-m", MEASUREMENTS, *FOLDERS),
         environment=OFFLINE,
+        shares_broker=True,
     ),
 )
 LONG_TESTS: Final = (

@@ -14,10 +14,10 @@ from harebell.messaging.topology.bus import DISPATCHER
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 
-def close_connections(servers: Servers, names: set[str]) -> set[str]:
+def close_connections(servers: Servers, amqp_url: str, names: set[str]) -> set[str]:
     """Close the connections with these names. Return the names of the closed ones."""
     closed = set()
-    for each in servers.management("GET", "connections"):
+    for each in servers.connections(amqp_url):
         name = each["client_properties"].get("connection_name")
         if name in names:
             servers.management("DELETE", f"connections/{quote(each['name'], safe='')}")
@@ -25,7 +25,7 @@ def close_connections(servers: Servers, names: set[str]) -> set[str]:
     return closed
 
 
-async def close_both(servers: Servers, name: str) -> None:
+async def close_both(servers: Servers, amqp_url: str, name: str) -> None:
     """Close both connections of a dispatcher once.
 
     The management API lists a connection some seconds after it was opened.
@@ -33,20 +33,20 @@ async def close_both(servers: Servers, name: str) -> None:
     remaining = {f"{name} consumes", f"{name} publishes"}
 
     async def close_listed() -> int:
-        remaining.difference_update(close_connections(servers, remaining))
+        remaining.difference_update(close_connections(servers, amqp_url, remaining))
         return len(remaining)
 
     await until(close_listed, 0)
 
 
 async def test_no_ticket_is_lost_or_late_when_the_connections_are_closed(
-    rig: DispatcherRig, servers: Servers
+    rig: DispatcherRig, servers: Servers, amqp_url: str
 ) -> None:
     async with rig.dispatcher():
         await rig.until_consuming()
         (batch,) = to_work_queues(rig.tickets_due_in(9.5, tickets=20), 20)
         await rig.publish_due(batch.body)
-        await close_both(servers, "dispatcher-1")
+        await close_both(servers, amqp_url, "dispatcher-1")
         received = await rig.receive(20)
 
     assert len({each.ticket.identity for each in received}) == len(received) == 20

@@ -69,25 +69,25 @@ async def test_query_is_rejected_when_its_statement_takes_too_long(intake: Intak
 
 
 async def test_intake_opens_a_new_connection_when_the_broker_closes_one(
-    servers: Servers, intake: IntakeBus
+    servers: Servers, amqp_url: str, intake: IntakeBus
 ) -> None:
     if servers.private is None:
         pytest.skip("closes connections through the management API of a private broker")
     await intake.send("schedule.pause", PAUSE)
     await intake.next_commands()
 
-    for name in await _connections(servers, "harebell "):
+    for name in await _connections(servers, amqp_url, "harebell "):
         servers.management("DELETE", f"connections/{quote(name)}")
     await intake.send("schedule.resume", PAUSE)
 
     assert (await intake.next_commands()).verb == "schedule.resume"
 
 
-async def _connections(servers: Servers, prefix: str) -> list[str]:
+async def _connections(servers: Servers, amqp_url: str, prefix: str) -> list[str]:
     """Return the connections of intake. The management API lists them after some seconds."""
     async with asyncio.timeout(TIMEOUT):
         while True:
-            listed = await asyncio.to_thread(servers.management, "GET", "connections")
+            listed = await asyncio.to_thread(servers.connections, amqp_url)
             client_names = {each["name"]: each.get("user_provided_name", "") for each in listed}
             names = [name for name, client in client_names.items() if client.startswith(prefix)]
             if len(names) == CONNECTIONS:
