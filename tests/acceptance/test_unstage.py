@@ -50,7 +50,9 @@ async def test_run_unstaged_a_second_before_its_due_time_never_runs_and_has_a_re
 
     assert [row["staged_at"] < due_at - 2 * SECOND for row in staged] == [True, True]
     assert [response.in_flight for response in responses] == [[], []]
-    rows = {row["schedule_id"]: row for row in await tenant.runs()}
+    runs = await tenant.runs()
+    assert len(runs) == len(reasons) + 1
+    rows = {row["schedule_id"]: row for row in runs}
     for verb, reason in reasons.items():
         assert target.calls(verb) == []
         shown = await tenant.harebell.schedule(key=verb)
