@@ -18,7 +18,7 @@ DATABASE = "harebell"
 DATA = "data"  # the folder of the cluster, inside that of the server
 START_TIMEOUT = 60.0  # seconds, including the recovery after a kill
 STOP_TIMEOUT = 20.0
-DISCARD_TIMEOUT = 5.0
+DISCARD_TIMEOUT = 5.0  # seconds until a discarded server is killed
 VERSIONS = Path("/usr/lib/postgresql")  # Debian installs the programs of major version n in n/bin
 STATISTICS = "pg_stat_statements"
 

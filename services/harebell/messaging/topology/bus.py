@@ -284,7 +284,7 @@ def dispatcher_control_queue(instance: str) -> str:
 _DIRECT: Final = (CHANGES, DELAY)
 _TOPIC: Final = (COMMANDS, QUERIES, DUE, WORK, CONTROL, EVENTS, DEAD, UNDELIVERED, PARKED)
 
-# Without the queues of tickets, which intake and the DLQ inspector neither publish nor consume.
+# Without the delay queues and the work queues: intake and the DLQ inspector send no tickets.
 CORE: Final = Topology(
     exchanges=(
         *(Exchange(name, ExchangeKind.DIRECT) for name in _DIRECT),
