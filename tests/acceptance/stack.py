@@ -5,8 +5,6 @@
 """
 
 import asyncio
-import os
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -17,6 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import asyncpg
+from tests.rig.command_line import caller_environment
 from tests.rig.fork_server import start_copy
 from tests.rig.servers import Servers, as_role
 
@@ -240,11 +239,3 @@ class Tenant:
 def run_id(schedule_id: str, scheduled_for: datetime) -> str:
     """Return the documented id of a run, without Harebell: `<schedule id>@20261120T140000000Z`."""
     return f"{schedule_id}@{scheduled_for:%Y%m%dT%H%M%S}{scheduled_for.microsecond // 1000:03d}Z"
-
-
-def caller_environment() -> dict[str, str]:
-    """Return the environment without the variables of another stack, with the import paths."""
-    variables = {
-        name: text for name, text in os.environ.items() if not name.startswith("HAREBELL_")
-    }
-    return variables | {"PYTHONPATH": os.pathsep.join(sys.path)}

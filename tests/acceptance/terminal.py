@@ -14,6 +14,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 from tests.acceptance.pictures import MAX_IMAGE_SIZE
+from tests.rig.command_line import end, until_ended
 
 COMMAND_TIMEOUT: Final = 60.0  # seconds for one command
 MAX_WIDTH: Final = 230  # characters of a line
@@ -41,8 +42,7 @@ class Terminal:
                     if text in output:
                         return output
         finally:
-            process.kill()
-            await process.wait()
+            await end(process)
         raise AssertionError(f"{command} ended without {text}: {output}")
 
     async def _start(self, command: str) -> asyncio.subprocess.Process:
@@ -60,9 +60,8 @@ class Terminal:
     async def run(self, command: str) -> str:
         """Return the output of the command on both streams, without colours."""
         process = await self._start(command)
-        async with asyncio.timeout(COMMAND_TIMEOUT):
-            out, _ = await process.communicate()
-        output = Text.from_ansi(out.decode().rstrip("\n"))
+        done = await until_ended(process)
+        output = Text.from_ansi(done.output.rstrip("\n"))
         self.shown += [Text(PROMPT + command, style="bold"), output, Text()]
         return output.plain
 

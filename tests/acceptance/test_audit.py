@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,6 +11,7 @@ import asyncpg
 import pytest
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, Tenant, now, time_in
+from tests.rig.command_line import caller_environment, harebell
 from tests.rig.servers import as_role
 
 from harebell.dev.plan import ServiceCounts
@@ -40,24 +40,15 @@ def audit_command(*arguments: str) -> list[str]:
 
 def environment(stack: Stack) -> dict[str, str]:
     """Return an environment with the database only, and with the read-only role."""
-    variables = {
-        name: text for name, text in os.environ.items() if not name.startswith("HAREBELL_")
-    }
-    paths = os.pathsep.join(sys.path)
     url = as_role(stack.database_url, "auditor")
-    return variables | {"PYTHONPATH": paths, "HAREBELL_DATABASE_URL": url}
+    return caller_environment() | {"HAREBELL_DATABASE_URL": url}
 
 
 async def audit(stack: Stack, *arguments: str) -> AuditResult:
-    process = await asyncio.create_subprocess_exec(
-        *audit_command("-o", "json", *arguments),
-        env=environment(stack),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, errors = await process.communicate()
+    url = as_role(stack.database_url, "auditor")
+    code, out, errors = await harebell("audit", "-o", "json", *arguments, HAREBELL_DATABASE_URL=url)
     report = json.loads(out) if out else {}
-    return AuditResult(process.returncode or 0, errors.decode(), report)
+    return AuditResult(code, errors, report)
 
 
 async def put_all(tenant: Tenant, target: Target) -> None:

@@ -11,6 +11,7 @@ from tests.acceptance.stack import Stack, Tenant, time_in, until
 from tests.acceptance.test_audit import ECHO, EVERY_SECOND, audit_command, environment
 from tests.acceptance.test_audit_watch import ping_server
 from tests.acceptance.test_breaker import PERSISTENT, SETTINGS, downstream, until_action
+from tests.rig.command_line import end
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
@@ -42,8 +43,7 @@ async def watch(stack: Stack, *further: str) -> AsyncIterator[list[tuple[str, st
         try:
             yield pings
         finally:
-            process.kill()
-            await process.wait()
+            await end(process)
 
 
 async def delay_by_breaker(tenant: Tenant, target: Target) -> None:

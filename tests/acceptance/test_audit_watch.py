@@ -12,6 +12,7 @@ import pytest
 from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.stack import WAIT_TIMEOUT, Stack, until
 from tests.acceptance.test_audit import audit_command, environment
+from tests.rig.command_line import end
 
 from harebell.connection.amqp import connect
 from harebell.messaging.declare import declare
@@ -75,13 +76,16 @@ async def test_watchdog_pings_while_the_audit_is_clean_and_reports_a_silent_tick
             async def has(path: str) -> str | None:
                 return next((text for to, text in received if to == path), None)
 
-            ping = await until(lambda: has("/ping"), what="a ping")
-            await tenant.ledger.execute(_OVERDUE_SCHEDULE)
-            failure = await until(lambda: has("/ping/fail"), what="a failure ping")
-            async with asyncio.timeout(WAIT_TIMEOUT):
-                event = await events.get()
-                watch.send_signal(signal.SIGTERM)  # a background process ignores SIGINT
-                await watch.communicate()
+            try:
+                ping = await until(lambda: has("/ping"), what="a ping")
+                await tenant.ledger.execute(_OVERDUE_SCHEDULE)
+                failure = await until(lambda: has("/ping/fail"), what="a failure ping")
+                async with asyncio.timeout(WAIT_TIMEOUT):
+                    event = await events.get()
+                    watch.send_signal(signal.SIGTERM)  # a background process ignores SIGINT
+                    await watch.communicate()
+            finally:
+                await end(watch)
 
     assert ping == "The ledger records 0 of 0 required runs. The audit found no fault."
     assert failure is not None

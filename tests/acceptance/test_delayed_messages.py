@@ -15,7 +15,8 @@ import pytest
 from tests.acceptance.delayed_rig import DelayedRig, whole_second
 from tests.acceptance.faults import until_dead
 from tests.acceptance.production import Production
-from tests.acceptance.stack import caller_environment, until
+from tests.acceptance.stack import until
+from tests.rig.command_line import caller_environment, until_ended
 from tests.rig.node_packages import installed_packages
 from tests.rig.servers import Servers
 
@@ -263,10 +264,10 @@ async def test_node_client_receives_its_message_as_from_the_plugin(
         stdout=asyncio.subprocess.PIPE,
         env=caller_environment(),
     )
-    output, _ = await asyncio.wait_for(process.communicate(), 30)
+    done = await until_ended(process)
 
-    received = json.loads(output)
-    assert process.returncode == 0
+    received = json.loads(done.output)
+    assert done.code == 0
     assert received["waited"] >= 1_000
     assert received["body"] == {"order": 7}
     assert received["headers"]["x-delay"] == -1_000

@@ -1,8 +1,6 @@
 """Ended schedules on a running stack: rejected puts, revivals, deletions and the command line."""
 
-import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +9,17 @@ import pytest
 from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, time_in, until
+from tests.rig.command_line import Done, harebell
 
 from harebell.client import CommandRejected
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-COMMAND_TIMEOUT = 60.0  # seconds
 
-
-async def cli(tenant: Tenant, *words: str, stdin: str = "") -> tuple[int, str, str]:
-    """Return the exit code, the output and the messages of a `harebell` command."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "harebell.cli",
-        *words,
-        env={
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": ":".join(sys.path),
-            "HAREBELL_AMQP_URL": tenant.stack.amqp_url,
-            "HAREBELL_TENANT": tenant.name,
-        },
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(COMMAND_TIMEOUT):
-        out, err = await process.communicate(stdin.encode())
-    return process.returncode or 0, out.decode(), err.decode()
+async def cli(tenant: Tenant, *words: str, stdin: str = "") -> Done:
+    """Run a `harebell` command of the tenant."""
+    url = tenant.stack.amqp_url
+    return await harebell(*words, stdin=stdin, HAREBELL_AMQP_URL=url, HAREBELL_TENANT=tenant.name)
 
 
 async def listed(tenant: Tenant) -> list[str | None]:

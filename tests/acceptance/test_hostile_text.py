@@ -16,6 +16,7 @@ from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.stack import Stack, Tenant, now, time_in, until
 from tests.acceptance.test_dead_letter_tenants import DIES, dead_run
 from tests.integration.dlq_inspector.webhook_server import webhook_server
+from tests.rig.command_line import harebell
 
 from harebell.contract.amqp_names import DEAD, message_type
 from harebell.dev.plan import ServiceKind
@@ -162,24 +163,18 @@ async def test_apply_reads_no_aliases_and_no_file_outside_its_folder(
     assert keys == ["own"]
 
 
-async def apply(tenant: Tenant, folder: Path) -> tuple[int | None, str]:
-    """Return the exit code and the output of `harebell apply`."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "harebell.cli",
+async def apply(tenant: Tenant, folder: Path) -> tuple[int, str]:
+    """Return the exit code and the messages of `harebell apply`."""
+    done = await harebell(
         "apply",
         "-f",
         str(folder),
         "--owner",
         "acme-team",
-        env=dict(os.environ)
-        | {"HAREBELL_AMQP_URL": tenant.stack.amqp_url, "HAREBELL_TENANT": tenant.name},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        HAREBELL_AMQP_URL=tenant.stack.amqp_url,
+        HAREBELL_TENANT=tenant.name,
     )
-    output, _ = await asyncio.wait_for(process.communicate(), COMMAND_TIMEOUT)
-    return process.returncode, output.decode()
+    return done.code, done.messages
 
 
 async def keys_of(tenant: Tenant) -> list[str]:

@@ -1,8 +1,6 @@
 """Schedules of Celery beat and of a crontab, imported, applied and executed."""
 
-import asyncio
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,6 +9,7 @@ import orjson
 import pytest
 from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, run_id, until
 from tests.rig.celery_environment import installed_python
+from tests.rig.command_line import Done, harebell
 
 from harebell.dev.pid_file import BackgroundProcess
 
@@ -65,23 +64,15 @@ MAILTO=root
 """
 
 
-async def harebell(tenant: Tenant, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
-    """Run a command line. Return its exit code, stdout and stderr."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "harebell.cli",
-        "--tenant",
-        tenant.name,
-        *arguments,
-        env={**os.environ, "HAREBELL_AMQP_URL": tenant.stack.amqp_url, "BROKER": "memory://"},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+async def command(tenant: Tenant, *words: str, stdin: str = "") -> Done:
+    """Run a `harebell` command of the tenant, which imports the application of Celery."""
+    return await harebell(
+        *words,
+        stdin=stdin,
+        HAREBELL_AMQP_URL=tenant.stack.amqp_url,
+        HAREBELL_TENANT=tenant.name,
+        BROKER="memory://",
     )
-    async with asyncio.timeout(WAIT_TIMEOUT):
-        out, err = await process.communicate(stdin.encode())
-    return process.returncode or 0, out.decode(), err.decode()
 
 
 def lines_of(path: Path) -> list[str]:
@@ -117,10 +108,10 @@ async def test_celery_worker_executes_imported_entries(
     monkeypatch.chdir(record.parent)
     python = str(installed_python(os.environ))
 
-    code, manifests, messages = await harebell(
+    code, manifests, messages = await command(
         tenant, "import", "celery", "shop:app", "--python", python
     )
-    applied, _, error = await harebell(
+    applied, _, error = await command(
         tenant, "apply", "-f", "-", "--owner", "shop", stdin=manifests
     )
 
@@ -157,11 +148,11 @@ async def test_imported_crontab_is_applied(tenant: Tenant, tmp_path: Path) -> No
     file.write_text(CRONTAB)
     options = ("--system", "--timezone", "Europe/Berlin", "--task", "harebell.echo")
 
-    code, manifests, messages = await harebell(tenant, "import", "crontab", str(file), *options)
-    applied, _, error = await harebell(
+    code, manifests, messages = await command(tenant, "import", "crontab", str(file), *options)
+    applied, _, error = await command(
         tenant, "apply", "-f", "-", "--owner", "cron", stdin=manifests
     )
-    repeated, text, _ = await harebell(
+    repeated, text, _ = await command(
         tenant, "apply", "-f", "-", "--owner", "cron", "-o", "json", stdin=manifests
     )
 

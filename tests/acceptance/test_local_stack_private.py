@@ -12,7 +12,7 @@ from typing import Final
 
 import orjson
 import pytest
-from tests.acceptance.stack import caller_environment
+from tests.rig.command_line import caller_environment
 
 from harebell.client import Client
 from harebell.dev.plan import ServiceCounts

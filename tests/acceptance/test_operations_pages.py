@@ -11,10 +11,11 @@ from typing import Final
 
 import asyncpg
 import pytest
-from tests.acceptance.stack import Stack, caller_environment, now
+from tests.acceptance.stack import Stack, now
 from tests.acceptance.stack_pool import StackPool
 from tests.acceptance.test_audit_watch import ping_server
 from tests.architecture.documents import page
+from tests.rig.command_line import caller_environment
 from tests.rig.servers import as_role
 from tests.tools.page_commands import SHELL_LANGUAGES, Block, PageShell, blocks_of
 

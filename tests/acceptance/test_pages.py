@@ -13,8 +13,9 @@ from typing import Final
 
 import pytest
 from tests.acceptance.page_runner import PageRunner, blocks_of_page
-from tests.acceptance.stack import Stack, caller_environment
+from tests.acceptance.stack import Stack
 from tests.acceptance.stack_pool import StackPool
+from tests.rig.command_line import caller_environment
 from tests.rig.node_packages import installed_packages
 from tests.rig.servers import as_role
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +10,7 @@ import aio_pika
 import pytest
 from tests.acceptance.production import Production
 from tests.acceptance.stack import until
+from tests.rig.command_line import harebell
 from tests.rig.servers import Servers
 
 from harebell.contract.amqp_names import tenant_exchange
@@ -23,7 +23,6 @@ BUSY, QUIET, OPERATOR = "acme", "umbrella", "harebell_operator"
 POLICIES: Final = "tenants: {acme: {}, umbrella: {}}\n"
 BODY: Final = b'{"key": "waiting"}'
 MAX_BYTES_OF_PROPERTIES: Final = 1000  # RabbitMQ 4 counts the properties of a message too
-COMMAND_TIMEOUT: Final = 60.0  # seconds
 
 
 @pytest.fixture
@@ -36,28 +35,13 @@ def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> It
 async def usage(production: Production, servers: Servers) -> dict[str, dict[str, Any]]:
     """Return the quota `queued_bytes` of each tenant, as the command prints it."""
     assert servers.private is not None
-    words = ["-o", "json", "tenants", "usage", "--all"]
-    management = ["--management-url", servers.private.broker.management_url]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "harebell.cli",
-        *words,
-        *management,
-        env={
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": ":".join(sys.path),
-            "HAREBELL_AMQP_URL": production.url(OPERATOR),
-        },
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(COMMAND_TIMEOUT):
-        out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
+    url = servers.private.broker.management_url
+    words = ("-o", "json", "tenants", "usage", "--all", "--management-url", url)
+    code, output, messages = await harebell(*words, HAREBELL_AMQP_URL=production.url(OPERATOR))
+    assert code == 0, messages
     return {
         each["tenant"]: quota
-        for each in json.loads(out)
+        for each in json.loads(output)
         for quota in each["quotas"]
         if quota["quota"] == "queued_bytes"
     }

@@ -6,7 +6,6 @@ each answer. Without it, other work on the cores would count as a delay of Hareb
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from statistics import median
@@ -27,7 +26,7 @@ from tests.acceptance.floods import (
     request_times,
 )
 from tests.acceptance.production import Production
-from tests.acceptance.stack import caller_environment
+from tests.rig.command_line import harebell
 from tests.rig.servers import Servers
 
 from harebell.client import Client, CommandRejected
@@ -283,15 +282,5 @@ async def test_doctor_reports_the_queue_of_a_tenant_that_no_service_knows(
 
 async def doctor(url: str, tenant: str) -> tuple[int | None, str]:
     """Return the exit code and the output of `harebell doctor` about the queue of the tenant."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "harebell.cli",
-        "doctor",
-        "--for-tenant",
-        tenant,
-        env=caller_environment() | {"HAREBELL_AMQP_URL": url},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode, output.decode()
+    done = await harebell("doctor", "--for-tenant", tenant, HAREBELL_AMQP_URL=url)
+    return done.code, done.output

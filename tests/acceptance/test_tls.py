@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,8 +13,9 @@ import aiohttp
 import asyncpg
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, caller_environment, now, until
+from tests.acceptance.stack import Stack, now, until
 from tests.rig.certificates import Authority, Pair
+from tests.rig.command_line import harebell
 from tests.rig.servers import ROLE_PASSWORD, as_role, manage
 from tests.rig.tls_servers import TlsServers
 from yarl import URL
@@ -325,21 +325,11 @@ async def doctor(tls: TlsServers, **environment: str) -> tuple[int, dict[str, li
         "HAREBELL_AMQP_URL": tls.amqp_url(),
         "HAREBELL_DATABASE_URL": tls.database_url(),
     }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "harebell.cli",
-        "doctor",
-        "-o",
-        "json",
-        env=caller_environment() | variables | environment,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    done = await harebell("doctor", "-o", "json", **(variables | environment))
     found: dict[str, list[str]] = {}
-    for row in json.loads(output):
+    for row in json.loads(done.output):
         found.setdefault(row["check"], []).append(f"{row['result']}: {row['text']}")
-    return process.returncode or 0, found
+    return done.code, found
 
 
 @pytest.mark.long

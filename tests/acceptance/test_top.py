@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, caller_environment, until
+from tests.acceptance.stack import Tenant, until
+from tests.rig.command_line import caller_environment, end, harebell
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -21,7 +22,7 @@ TITLE: Final = b"harebell top"
 
 
 def environment(tenant: Tenant) -> dict[str, str]:
-    return caller_environment() | {
+    return {
         "HAREBELL_AMQP_URL": tenant.stack.amqp_url,
         "HAREBELL_TENANT": tenant.name,
         "HAREBELL_TIMEOUT": "30",
@@ -31,18 +32,9 @@ def environment(tenant: Tenant) -> dict[str, str]:
 
 async def top(tenant: Tenant, *arguments: str) -> str:
     """Return the output of one reading."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "harebell.cli",
-        "top",
-        *arguments,
-        env=environment(tenant),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await asyncio.wait_for(process.communicate(), MAX_TIME)
-    assert process.returncode == 0
-    return output.decode()
+    done = await harebell("top", *arguments, **environment(tenant))
+    assert done.code == 0, done.messages
+    return done.output
 
 
 async def load(tenant: Tenant, target: Target) -> None:
@@ -93,7 +85,7 @@ async def test_top_refreshes_the_screen_of_a_terminal_until_ctrl_c(
         "top",
         "--interval",
         "1",
-        env=environment(tenant) | {"COLUMNS": "110", "LINES": "30"},
+        env=caller_environment() | environment(tenant) | {"COLUMNS": "110", "LINES": "30"},
         stdin=child,
         stdout=child,
         stderr=child,
@@ -116,9 +108,7 @@ async def test_top_refreshes_the_screen_of_a_terminal_until_ctrl_c(
         await until(left, within=MAX_TIME, what="the end of the screen")
         await asyncio.wait_for(process.wait(), MAX_TIME)
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await end(process)
         os.close(terminal)
 
     assert b"Lanes" in shown

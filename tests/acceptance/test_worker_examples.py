@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import aio_pika
 import pytest
-from tests.acceptance.stack import Stack, Tenant, caller_environment, until
+from tests.acceptance.stack import Stack, Tenant, until
+from tests.rig.command_line import caller_environment
 from tests.rig.node_packages import installed_packages
 from tests.rig.servers import Servers, private_servers
 

@@ -1,13 +1,10 @@
 """The command `harebell topology check` with a real broker."""
 
 import json
-import sys
-from asyncio import create_subprocess_exec
-from asyncio.subprocess import PIPE
-from os import environ
 
 import aio_pika
 import pytest
+from tests.rig.command_line import harebell
 
 from harebell.messaging.declare import declare
 from harebell.messaging.topology.bus import INTAKE, SYSTEM, delayed_topology
@@ -18,22 +15,9 @@ pytestmark = pytest.mark.broker
 
 async def check(amqp_url: str, *options: str) -> tuple[int | None, list[str], str]:
     """Return the exit code, the problems and the messages of the command."""
-    process = await create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "harebell.cli",
-        "topology",
-        "check",
-        "-o",
-        "json",
-        *options,
-        env=environ | {"HAREBELL_AMQP_URL": amqp_url},
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    output, messages = await process.communicate()
-    problems = [row["problem"] for row in json.loads(output)]
-    return process.returncode, problems, messages.decode()
+    done = await harebell("topology", "check", "-o", "json", *options, HAREBELL_AMQP_URL=amqp_url)
+    problems = [row["problem"] for row in json.loads(done.output)]
+    return done.code, problems, done.messages
 
 
 async def test_check_finds_no_problem_in_a_declared_topology(amqp_url: str) -> None:

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from tests.fakes.tickets import header
+from tests.rig.command_line import end
 from tests.rig.servers import as_role
 
 from harebell.connection.amqp import Connection, connect
@@ -89,9 +90,7 @@ class DispatcherRig:
         try:
             yield process
         finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+            await end(process)
 
     def environment(self, name: str) -> dict[str, str]:
         return {

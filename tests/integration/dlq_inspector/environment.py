@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import signal
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ import orjson
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
 from aiormq.exceptions import ChannelNotFoundEntity
 from pamqp.commands import Queue
+from tests.rig.command_line import end
 
 from harebell.client import Client
 from harebell.contract import amqp_names
@@ -64,16 +67,33 @@ class DlqEnvironment:
     responses: "asyncio.Queue[AbstractIncomingMessage]"
     reply_to: str
 
-    def process_variables(self) -> dict[str, str]:
-        """Return the environment variables of a dlq_inspector in another process."""
-        return {
-            "HAREBELL_AMQP_URL": self.settings.amqp_url.get_secret_value(),
-            "HAREBELL_DATABASE_URL": self.settings.database_url.get_secret_value(),
-            "HAREBELL_INSTANCE_ID": "inspector-2",
-            "HAREBELL_TESTING": "1",
-            "HAREBELL_TOPOLOGY_MODE": "declare",
-            "PYTHONPATH": os.pathsep.join(sys.path),  # this tree, even if it is not installed
-        }
+    @asynccontextmanager
+    async def process(self, **variables: str) -> AsyncIterator[Process]:
+        """Run a dlq_inspector in a new process, which is killed at the end of the block."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "harebell.dlq_inspector",
+            env={
+                "HAREBELL_AMQP_URL": self.settings.amqp_url.get_secret_value(),
+                "HAREBELL_DATABASE_URL": self.settings.database_url.get_secret_value(),
+                "HAREBELL_INSTANCE_ID": "inspector-2",
+                "HAREBELL_TESTING": "1",
+                "HAREBELL_TOPOLOGY_MODE": "declare",
+                "PYTHONPATH": os.pathsep.join(sys.path),  # this tree, even if it is not installed
+                **variables,
+            },
+        )
+        try:
+            yield process
+        finally:
+            await end(process)
+
+    async def run_until_killed(self, failpoint: str) -> None:
+        """Run a dlq_inspector in a new process until it kills itself at the failpoint."""
+        async with self.process(HAREBELL_FAILPOINT=f"{failpoint}:kill") as process:
+            async with asyncio.timeout(TIMEOUT):
+                assert await process.wait() == -signal.SIGKILL
 
     @asynccontextmanager
     async def running_inspector(self) -> AsyncIterator[asyncio.Event]:

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import signal
-import sys
 from datetime import timedelta
 from typing import Final
 
@@ -220,14 +218,7 @@ async def test_dead_letter_remains_open_if_the_process_is_killed_before_the_comm
         await environment.wait_for_dead_letters(1)
     await environment.send_command("dlq.replay", dead_letter_id(dead))
 
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "harebell.dlq_inspector",
-        env={**environment.process_variables(), "HAREBELL_FAILPOINT": f"{BEFORE_COMMIT}:kill"},
-    )
-    async with asyncio.timeout(TIMEOUT):
-        assert await process.wait() == -signal.SIGKILL
+    await environment.run_until_killed(BEFORE_COMMIT)
 
     assert (await environment.run_row(dead))["state"] == "dead"
     async with environment.running_inspector():
@@ -251,14 +242,13 @@ async def test_replay_waits_until_its_ticket_can_be_published(dlq: DlqEnvironmen
 
 async def test_process_exits_without_an_error_after_sigterm(environment: DlqEnvironment) -> None:
     dead = await environment.add_dead_run()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "harebell.dlq_inspector", env=environment.process_variables()
-    )
-    await environment.wait_for_dead_letters(1)
-    await environment.send_command("dlq.replay", dead_letter_id(dead))
-    assert await environment.next_results() == {dead_letter_id(dead): "replayed"}
+    async with environment.process() as process:
+        await environment.wait_until_consumed(DLQ.name)
+        await environment.wait_for_dead_letters(1)
+        await environment.send_command("dlq.replay", dead_letter_id(dead))
+        assert await environment.next_results() == {dead_letter_id(dead): "replayed"}
 
-    process.terminate()
+        process.terminate()
 
-    async with asyncio.timeout(TIMEOUT):
-        assert await process.wait() == os.EX_OK
+        async with asyncio.timeout(TIMEOUT):
+            assert await process.wait() == os.EX_OK

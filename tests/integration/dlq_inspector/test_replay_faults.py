@@ -1,14 +1,11 @@
 """Replay jobs replay each dead letter exactly once, although processes are killed."""
 
-import asyncio
-import signal
-import sys
 from collections import Counter
 from typing import Final
 from uuid import UUID
 
 import pytest
-from tests.integration.dlq_inspector.environment import TIMEOUT, DlqEnvironment
+from tests.integration.dlq_inspector.environment import DlqEnvironment
 from tests.integration.dlq_inspector.test_replay_jobs import ALL, send, start_job, wait_for_job
 
 from harebell.dlq_inspector.model.replay_job import MAX_BATCH
@@ -49,7 +46,7 @@ async def test_job_replays_each_dead_letter_once_after_kills_at_every_step(
         await environment.database.execute(
             "UPDATE replay_jobs SET state = 'running', next_check_at = now()"
         )
-        await run_until_killed(environment, f"dlq_inspector.{step}")
+        await environment.run_until_killed(f"dlq_inspector.{step}")
         states = await count_states(environment)
         # every row of a dead letter has changed, or none has
         assert set(states) <= {
@@ -73,21 +70,6 @@ async def start_paused_job(environment: DlqEnvironment) -> UUID:
     await send(environment, "pause", id=str(job))
     await environment.database.execute("UPDATE replay_jobs SET rate = NULL")
     return job
-
-
-async def run_until_killed(environment: DlqEnvironment, failpoint: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "harebell.dlq_inspector",
-        env={**environment.process_variables(), "HAREBELL_FAILPOINT": f"{failpoint}:kill"},
-    )
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            assert await process.wait() == -signal.SIGKILL
-    finally:
-        if process.returncode is None:
-            process.kill()
 
 
 async def count_states(environment: DlqEnvironment) -> Counter[tuple[object, ...]]:
