@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self, cast
 from aiormq.abc import DeliveredMessage
 
 from harebell.messaging.received_properties import LazyHeaders, ReceivedProperties
+from harebell.runtime.clock import monotonic
 
 
 class AckChannel(Protocol):
@@ -79,6 +80,7 @@ class ReceivedMessage:
     is_redelivered: bool = False
     tag: int = 0
     unacknowledged: UnacknowledgedTags | None = None
+    received_at: float = field(default_factory=monotonic)  # seconds
 
     @classmethod
     def of(cls, delivered: DeliveredMessage, unacknowledged: UnacknowledgedTags) -> Self:

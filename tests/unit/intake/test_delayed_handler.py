@@ -31,8 +31,8 @@ POLICIES = TenantPolicies.parse(
 
 
 class FrozenClock:
-    def now(self) -> datetime:
-        return after(0)
+    def from_monotonic(self, seconds: float) -> datetime:
+        return after(seconds)
 
 
 def delayed_handler(publisher: FakePublisher) -> DelayedHandler:
@@ -51,6 +51,7 @@ def delivery(
     tag: int = 1,
     is_redelivered: bool = False,
     delay: object = 1_000,
+    received_at: float = 0.0,
 ) -> Delivery:
     message = ReceivedMessage(
         body=body,
@@ -61,6 +62,7 @@ def delivery(
         properties=ReceivedProperties(Basic.Properties(message_id=message_id).marshal()),
         is_redelivered=is_redelivered,
         tag=tag,
+        received_at=received_at,
     )
     return Delivery(message, delayed_queue_name(message.exchange))
 
@@ -93,6 +95,17 @@ async def test_batch_is_one_message_with_the_tenant_of_each_exchange() -> None:
         ("shop", DelayedDelivery.FIRST, None),
         ("post", DelayedDelivery.REPEATED, None),
     ]
+
+
+async def test_delay_begins_with_the_arrival_and_never_before_an_earlier_message() -> None:
+    publisher = FakePublisher()
+    handler = delayed_handler(publisher)
+
+    await handler.handle([delivery(tag=1, received_at=1), delivery(tag=2, received_at=3)])
+    await handler.handle([delivery(tag=3, received_at=2), delivery(tag=4, received_at=4)])
+
+    begun = [each.accepted_at for each in accepted(publisher)]
+    assert begun == [after(1), after(3), after(3), after(4)]
 
 
 async def test_refused_messages_are_dead_letters_and_the_others_are_accepted() -> None:

@@ -68,8 +68,6 @@ class DelayedHandler:
         redelivered, and the ticker recognises each accepted one.
         `session` names the session of the consumer. In each, the delivery tags begin again.
         """
-        now = self.clock.now()
-        at = self._accepted_at = now if self._accepted_at is None else max(now, self._accepted_at)
         accepted: list[AcceptedMessage] = []
         outcomes: list[Outcome] = []
         in_batch: set[str] = set()
@@ -77,6 +75,9 @@ class DelayedHandler:
             tenant = self.policy.targets.policies.current.tenant_of_delayed(
                 delivery.message.exchange
             )
+            # A message waits for the batches before it, and this wait is part of its delay.
+            received_at = self.clock.from_monotonic(delivery.message.received_at)
+            at = self._accepted_at = max(received_at, self._accepted_at or received_at)
             try:
                 message = self._accept(delivery, tenant, at, session=session, in_batch=in_batch)
             except Rejected as error:
