@@ -14,9 +14,8 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 from tests.acceptance.pictures import MAX_IMAGE_SIZE
-from tests.rig.command_line import end, until_ended
+from tests.rig.command_line import MAX_TIME, end, until_ended
 
-COMMAND_TIMEOUT: Final = 60.0  # seconds for one command
 MAX_WIDTH: Final = 230  # characters of a line
 PROMPT: Final = "$ "
 # A picture in a document must not load a font from another server.
@@ -36,7 +35,7 @@ class Terminal:
         assert process.stdout is not None
         output = ""
         try:
-            async with asyncio.timeout(COMMAND_TIMEOUT):
+            async with asyncio.timeout(MAX_TIME):
                 async for line in process.stdout:
                     output += Text.from_ansi(line.decode()).plain + "\n"
                     if text in output:

@@ -264,7 +264,8 @@ async def test_node_client_receives_its_message_as_from_the_plugin(
         stdout=asyncio.subprocess.PIPE,
         env=caller_environment(),
     )
-    done = await until_ended(process)
+    async with asyncio.timeout(30):
+        done = await until_ended(process)
 
     received = json.loads(done.output)
     assert done.code == 0

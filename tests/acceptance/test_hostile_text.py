@@ -16,7 +16,7 @@ from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.stack import Stack, Tenant, now, time_in, until
 from tests.acceptance.test_dead_letter_tenants import DIES, dead_run
 from tests.integration.dlq_inspector.webhook_server import webhook_server
-from tests.rig.command_line import harebell
+from tests.rig.command_line import MAX_TIME, harebell
 
 from harebell.contract.amqp_names import DEAD, message_type
 from harebell.dev.plan import ServiceKind
@@ -33,7 +33,6 @@ SAFE_MENTION: Final = "&lt;!channel&gt; &lt;http://evil.example|log in&gt; &amp;
 FORGED_ROW: Final = "x\nFAKE-ROW  succeeded"
 STEERING: Final = "\x9b2J\u202eexe.txt"  # a control sequence in one byte, and reversed text
 LATER: Final = {"at": "2199-01-01T00:00:00Z"}
-COMMAND_TIMEOUT: Final = 60.0  # seconds of one command
 SPIKE: Final = 12  # dead letters; more than 10 cause an alert
 SCHEDULE: Final = str(UUID(int=2))
 
@@ -52,7 +51,7 @@ async def test_alert_escapes_markup_and_does_not_count_imports(own_stack: Stack)
         await tenant.harebell.import_dead_letters(imported)
         await publish_dead_runs(tenant)
 
-        post = await asyncio.wait_for(chat.posted.get(), timeout=COMMAND_TIMEOUT)
+        post = await asyncio.wait_for(chat.posted.get(), timeout=MAX_TIME)
     data = post["event"]["data"]
     assert post["text"].startswith(f"The tenant acme has {SPIKE} new dead letters since ")
     assert f"the error {SAFE_MENTION} at task umbrella.dies." in post["text"]
@@ -118,7 +117,7 @@ async def shown_on_a_terminal(tenant: Tenant, folder: Path, *arguments: str) -> 
             stderr=theirs,
         )
         os.close(theirs)
-        output = await asyncio.wait_for(asyncio.to_thread(read_all, ours), COMMAND_TIMEOUT)
+        output = await asyncio.wait_for(asyncio.to_thread(read_all, ours), MAX_TIME)
         assert await process.wait() == 0, output
     finally:
         os.close(ours)

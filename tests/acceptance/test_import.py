@@ -1,5 +1,6 @@
 """Schedules of Celery beat and of a crontab, imported, applied and executed."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,13 +67,14 @@ MAILTO=root
 
 async def command(tenant: Tenant, *words: str, stdin: str = "") -> Done:
     """Run a `harebell` command of the tenant, which imports the application of Celery."""
-    return await harebell(
-        *words,
-        stdin=stdin,
-        HAREBELL_AMQP_URL=tenant.stack.amqp_url,
-        HAREBELL_TENANT=tenant.name,
-        BROKER="memory://",
-    )
+    async with asyncio.timeout(WAIT_TIMEOUT):
+        return await harebell(
+            *words,
+            stdin=stdin,
+            HAREBELL_AMQP_URL=tenant.stack.amqp_url,
+            HAREBELL_TENANT=tenant.name,
+            BROKER="memory://",
+        )
 
 
 def lines_of(path: Path) -> list[str]:

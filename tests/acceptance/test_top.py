@@ -11,12 +11,11 @@ from typing import Any, Final
 import pytest
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, until
-from tests.rig.command_line import caller_environment, end, harebell
+from tests.rig.command_line import MAX_TIME, caller_environment, end, harebell
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 READ_SIZE: Final = 65_536
-MAX_TIME: Final = 60.0  # seconds of a command on a busy machine
 LEAVE_SCREEN: Final = b"\x1b[?1049l"  # restores what the terminal showed before
 TITLE: Final = b"harebell top"
 

@@ -1,4 +1,4 @@
-"""The command `harebell` in a process of its own, as a caller of another machine runs it."""
+"""The command `harebell` in a process of its own, and the end of the processes of a test."""
 
 import asyncio
 import os
