@@ -10,7 +10,7 @@ from typing import Any
 import aio_pika
 import orjson
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
-from tests.acceptance.stack import WAIT_TIMEOUT
+from tests.rig.polling import WAIT_TIMEOUT
 
 COMMANDS = "harebell.commands"
 EVENTS = "harebell.events"

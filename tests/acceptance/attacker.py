@@ -11,7 +11,7 @@ import aio_pika
 import orjson
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, ExchangeType
 from pamqp.common import FieldValue
-from tests.acceptance.stack import WAIT_TIMEOUT
+from tests.rig.polling import WAIT_TIMEOUT
 
 from harebell.contract.amqp_names import tenant_exchange
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from tests.acceptance.faults import put_spread, start, until_called, until_ready
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
 from tests.rig.cluster import Cluster
+from tests.rig.polling import until
 from tests.rig.servers import Servers, manage
 
 from harebell.dev.plan import ServiceCounts, ServiceKind

@@ -6,7 +6,8 @@ import urllib.request
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 
 # Messages that clients published, and messages that the broker moved from a queue to an exchange.
 RECEIVED = "rabbitmq_global_messages_received_total"

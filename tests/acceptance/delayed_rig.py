@@ -10,7 +10,7 @@ from typing import Any
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from pamqp.common import FieldTable
-from tests.acceptance.stack import until
+from tests.rig.polling import until
 
 
 @dataclass(kw_only=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 import asyncpg
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
+from tests.rig.polling import WAIT_TIMEOUT, until
 from tests.suite.results import LostOrDoubledRun
 
 from harebell.dev.local_services import StartedService

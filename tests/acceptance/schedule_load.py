@@ -11,7 +11,8 @@ from uuid import UUID
 
 from tests.acceptance.bulk import ScheduleCopier, Spread
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, time_in, until
+from tests.acceptance.stack import Stack, Tenant, time_in
+from tests.rig.polling import until
 
 TENANT: Final = "schedule-load"
 FEW: Final = 1_000  # schedules

@@ -6,17 +6,18 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import asyncpg
 from tests.rig.command_line import caller_environment
 from tests.rig.fork_server import start_copy
+from tests.rig.polling import WAIT_TIMEOUT, until
 from tests.rig.servers import Servers, as_role
 
 from harebell.client import Client
@@ -25,26 +26,7 @@ from harebell.dev.local_services import LocalServices, StartedService
 from harebell.dev.plan import ServiceCounts, ServiceKind
 from harebell.dev.spawn import StartProcess
 
-WAIT_TIMEOUT = 30.0  # seconds, for a condition that an idle machine reaches within a second
-POLL_INTERVAL = 0.05  # seconds between two checks of a condition
 DELAY_QUEUE_PREFIX = "harebell.delay."
-
-T = TypeVar("T")
-
-
-async def until(
-    condition: Callable[[], Awaitable[T]], *, within: float = WAIT_TIMEOUT, what: str = "it"
-) -> T:
-    """Return the first true result of `condition`, or raise after `within` seconds."""
-    result = await condition()
-    try:
-        async with asyncio.timeout(within):
-            while not result:
-                await asyncio.sleep(POLL_INTERVAL)
-                result = await condition()
-    except TimeoutError:
-        raise AssertionError(f"{what} did not occur within {within:g} s: {result}") from None
-    return result
 
 
 def now() -> datetime:

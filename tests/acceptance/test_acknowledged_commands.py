@@ -9,7 +9,8 @@ from itertools import cycle, islice
 
 import pytest
 from tests.acceptance.faults import start
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant
+from tests.acceptance.stack import Stack, Tenant
+from tests.rig.polling import WAIT_TIMEOUT
 
 from harebell.dev.plan import ServiceKind, name_of
 

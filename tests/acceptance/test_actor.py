@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aio_pika
 import pytest
 from tests.acceptance.production import Production
-from tests.acceptance.stack import until
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.client import Client, DeadLetterView

@@ -6,7 +6,8 @@ from typing import Any
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
-from tests.acceptance.stack import Tenant, run_id, until
+from tests.acceptance.stack import Tenant, run_id
+from tests.rig.polling import until
 
 from harebell.contract.errors import CommandRejected
 

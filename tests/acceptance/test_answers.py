@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.acceptance.amqp_client import AmqpClient
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
 from tests.fakes.schema_values import values_of
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.client import Client

@@ -10,7 +10,8 @@ import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from tests.acceptance.faults import SHORT_LEASES, Pool, put_spread, until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant
+from tests.acceptance.stack import Stack, Tenant
+from tests.rig.polling import WAIT_TIMEOUT
 
 from harebell.contract.amqp_names import WORK
 

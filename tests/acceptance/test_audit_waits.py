@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, time_in, until
+from tests.acceptance.stack import Stack, Tenant, time_in
 from tests.acceptance.test_audit import ECHO, EVERY_SECOND, audit_command, environment
 from tests.acceptance.test_audit_watch import ping_server
 from tests.acceptance.test_breaker import PERSISTENT, SETTINGS, downstream, until_action
 from tests.rig.command_line import end
+from tests.rig.polling import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from tests.acceptance.amqp_client import AmqpClient
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, until
+from tests.acceptance.stack import Stack
 from tests.acceptance.test_audit import audit_command, environment
 from tests.rig.command_line import end
+from tests.rig.polling import WAIT_TIMEOUT, until
 
 from harebell.connection.amqp import connect
 from harebell.messaging.declare import declare

@@ -8,7 +8,8 @@ import pytest
 from tests.acceptance.faults import count_of, until_called
 from tests.acceptance.recording_target import Target
 from tests.acceptance.schedule_load import Process
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, time_in
+from tests.acceptance.stack import Stack, Tenant, time_in
+from tests.rig.polling import WAIT_TIMEOUT
 
 from harebell.dev.plan import ServiceCounts, name_of
 

@@ -16,9 +16,10 @@ import asyncpg
 import pytest
 from tests.acceptance.faults import until_called, until_ready
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import Stack, now, until
+from tests.acceptance.stack import Stack, now
 from tests.fakes.history import History, insert_history
 from tests.fakes.stored_schedules import schedule_ids, store_schedules
+from tests.rig.polling import until
 from tests.rig.servers import Servers, as_role, server_directory
 from tests.rig.standby import StandbyPair, program
 

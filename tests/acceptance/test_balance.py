@@ -7,7 +7,8 @@ import asyncpg
 import pytest
 from tests.acceptance.bulk import ScheduleCopier, Spread, one_shot
 from tests.acceptance.faults import count_of
-from tests.acceptance.stack import Stack, time_in, until
+from tests.acceptance.stack import Stack, time_in
+from tests.rig.polling import until
 
 from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 

@@ -13,7 +13,8 @@ import pytest
 from aio_pika.abc import AbstractIncomingMessage
 from tests.acceptance.recording_target import Target
 from tests.acceptance.scrape import Scrape
-from tests.acceptance.stack import Stack, Tenant, now, until
+from tests.acceptance.stack import Stack, Tenant, now
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.contract.amqp_names import EVENTS

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
 from tests.acceptance.test_breaker import breaker_events, until_action
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.contract.views import ReplayJobWait

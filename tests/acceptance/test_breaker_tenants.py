@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.acceptance.production import Production
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import until
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.client import BreakerView, Client, CommandRejected

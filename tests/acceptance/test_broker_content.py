@@ -11,7 +11,8 @@ import orjson
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, now, until
+from tests.acceptance.stack import Tenant, now
+from tests.rig.polling import until
 
 from harebell.contract.amqp_names import DELAY, DUE
 from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS, delay_queue_key

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.acceptance.faults import count_of, until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, now, time_in, until
+from tests.acceptance.stack import Tenant, now, time_in
+from tests.rig.polling import until
 
 from harebell.client import CommandRejected
 from harebell.dev.local_services import StartedService

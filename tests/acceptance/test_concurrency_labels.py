@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 from tests.acceptance.faults import SHORT_LEASES, Pool, holder_of, until_called
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, time_in, until
+from tests.acceptance.stack import Tenant, time_in
 from tests.acceptance.worker_queue import open_queue
+from tests.rig.polling import WAIT_TIMEOUT, until
 
 from harebell.client import CommandRejected
 

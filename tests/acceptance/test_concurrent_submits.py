@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import WAIT_TIMEOUT
 
 from harebell.client import Client
 from harebell.contract.errors import CommandRejected

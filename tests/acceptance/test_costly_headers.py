@@ -17,8 +17,8 @@ from tests.acceptance.floods import (
 )
 from tests.acceptance.hostile_messages import nested_headers
 from tests.acceptance.production import Production
-from tests.acceptance.stack import until
 from tests.rig.amqp_wire import Wire
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.client import DeadLetterView

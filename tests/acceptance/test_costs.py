@@ -9,9 +9,10 @@ import pytest
 from tests.acceptance import counters
 from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.faults import send
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, now, time_in, until
+from tests.acceptance.stack import Tenant, now, time_in
 from tests.benchmarks.database_work import DatabaseWork
 from tests.benchmarks.sender import Sender
+from tests.rig.polling import WAIT_TIMEOUT, until
 from tests.rig.servers import Servers
 
 from harebell.ticker.retention import TASK

@@ -15,11 +15,12 @@ from urllib.error import URLError
 
 import pytest
 from tests.acceptance.prometheus import Prometheus
-from tests.acceptance.stack import Stack, until
+from tests.acceptance.stack import Stack
 from tests.acceptance.test_audit import audit_command, environment
 from tests.architecture.documents import page as document
 from tests.architecture.source_tree import ROOT
 from tests.rig.command_line import caller_environment
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 from tests.tools.dashboards.panel import Query
 from tests.tools.dashboards.tables import PAGE, Samples, expression, page, queries

@@ -8,7 +8,7 @@ import aio_pika
 import orjson
 import pytest
 from tests.acceptance.production import Production
-from tests.acceptance.stack import WAIT_TIMEOUT, until
+from tests.rig.polling import WAIT_TIMEOUT, until
 from tests.rig.servers import Servers
 
 from harebell.contract.amqp_names import tenant_exchange

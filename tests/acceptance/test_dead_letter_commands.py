@@ -8,8 +8,9 @@ from typing import Any, Final
 import orjson
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
 from tests.acceptance.terminal import Terminal
+from tests.rig.polling import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

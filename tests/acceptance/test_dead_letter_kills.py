@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
+from tests.rig.polling import until
 
 from harebell.client import ReplayJobDetail
 from harebell.dev.plan import ServiceCounts, ServiceKind

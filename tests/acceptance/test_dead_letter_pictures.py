@@ -9,8 +9,9 @@ from typing import Any, Final
 import pytest
 from tests.acceptance.pictures import picture_folder
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
 from tests.acceptance.terminal import PROMPT, Terminal
+from tests.rig.polling import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 

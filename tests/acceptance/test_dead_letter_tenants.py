@@ -11,7 +11,8 @@ import orjson
 import pytest
 from pamqp.common import FieldTable
 from tests.acceptance.amqp_client import AmqpClient
-from tests.acceptance.stack import Tenant, now, run_id, time_in, until
+from tests.acceptance.stack import Tenant, now, run_id, time_in
+from tests.rig.polling import until
 from tests.rig.servers import as_role
 
 from harebell.client import DeadLetterDetail

@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 
 from harebell.client import DeadLetterView, ReplayJobDetail
 

@@ -15,9 +15,9 @@ import pytest
 from tests.acceptance.delayed_rig import DelayedRig, whole_second
 from tests.acceptance.faults import until_dead
 from tests.acceptance.production import Production
-from tests.acceptance.stack import until
 from tests.rig.command_line import caller_environment, until_ended
 from tests.rig.node_packages import installed_packages
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.client import Client

@@ -14,7 +14,7 @@ import pytest
 from aio_pika.abc import AbstractQueue
 from tests.acceptance.attacker import EVENTS, Attacker
 from tests.acceptance.production import Production
-from tests.acceptance.stack import WAIT_TIMEOUT
+from tests.rig.polling import WAIT_TIMEOUT
 from tests.rig.servers import Servers
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]

@@ -9,7 +9,8 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractQueue
 from tests.acceptance.production import Production
-from tests.acceptance.stack import Tenant, run_id, until
+from tests.acceptance.stack import Tenant, run_id
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.client import CommandRejected

@@ -6,9 +6,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import until
 from tests.acceptance.test_demo import HAS_GIVEN_SERVERS
 from tests.rig.command_line import caller_environment
+from tests.rig.polling import until
 
 from harebell.client import Client
 from harebell.dev.plan import STOP_TIMEOUT

@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 from tests.acceptance.doctor_command import Found, results, run
 from tests.acceptance.production import Production
-from tests.acceptance.stack import until
 from tests.rig.command_line import MAX_TIME
+from tests.rig.polling import until
 from tests.rig.servers import Servers, as_role
 
 from harebell.connection.amqp import connect

@@ -11,9 +11,9 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.acceptance.doctor_command import run
-from tests.acceptance.stack import until
 from tests.rig.command_line import MAX_TIME
 from tests.rig.listener import listening
+from tests.rig.polling import until
 from tests.rig.servers import private_servers, server_directory
 
 from harebell.dev.servers import PrivateServers

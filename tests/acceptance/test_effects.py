@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.acceptance.faults import SHORT_LEASES, Pool, put_spread
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import WAIT_TIMEOUT, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 

@@ -8,8 +8,9 @@ import orjson
 import pytest
 from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, time_in, until
+from tests.acceptance.stack import Tenant, time_in
 from tests.rig.command_line import Done, harebell
+from tests.rig.polling import until
 
 from harebell.client import CommandRejected
 

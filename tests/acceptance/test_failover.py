@@ -10,7 +10,8 @@ import asyncpg
 import pytest
 from tests.acceptance.faults import until_called, until_ready
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import Stack, Tenant, now, until
+from tests.acceptance.stack import Stack, Tenant, now
+from tests.rig.polling import until
 from tests.rig.servers import Servers, server_directory
 from tests.rig.standby import StandbyPair
 

@@ -7,7 +7,8 @@ from statistics import median
 import pytest
 from tests.acceptance.faults import Pool, assert_each_once
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, time_in
+from tests.acceptance.stack import Stack, Tenant, time_in
+from tests.rig.polling import WAIT_TIMEOUT
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

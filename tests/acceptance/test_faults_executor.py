@@ -18,7 +18,8 @@ from tests.acceptance.faults import (
     until_dead,
 )
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, now, until
+from tests.acceptance.stack import Tenant, now
+from tests.rig.polling import until
 
 from harebell.dev.plan import ServiceKind
 

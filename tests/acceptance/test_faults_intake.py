@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from tests.acceptance.faults import Pool, assert_each_once, count_of, put_spread, start
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 
 from harebell.client import Client
 from harebell.dev.plan import ServiceKind

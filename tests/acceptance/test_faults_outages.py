@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, until_called, until_ready
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, now, until
+from tests.acceptance.stack import Stack, now
+from tests.rig.polling import until
 from tests.rig.servers import Servers, private_servers
 
 from harebell.dev.plan import ServiceCounts

@@ -16,8 +16,9 @@ from tests.acceptance.faults import (
     until_dead,
 )
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, now, time_in, until
+from tests.acceptance.stack import Tenant, now, time_in
 from tests.acceptance.worker_queue import open_queue
+from tests.rig.polling import until
 
 from harebell.dev.plan import ServiceKind
 

@@ -16,8 +16,9 @@ import pytest
 from rich.text import Text
 from tests.acceptance.management_ui import chromium
 from tests.acceptance.pictures import MAX_IMAGE_SIZE, picture_folder
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
 from tests.acceptance.terminal import Terminal
+from tests.rig.polling import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

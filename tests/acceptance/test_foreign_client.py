@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import WAIT_TIMEOUT
 
 README = Path(__file__).parents[2] / "README.md"
 EXAMPLE = re.compile(

@@ -13,10 +13,11 @@ import aio_pika
 import orjson
 import pytest
 from tests.acceptance.amqp_client import AmqpClient
-from tests.acceptance.stack import Stack, Tenant, now, time_in, until
+from tests.acceptance.stack import Stack, Tenant, now, time_in
 from tests.acceptance.test_dead_letter_tenants import DIES, dead_run
 from tests.integration.dlq_inspector.webhook_server import webhook_server
 from tests.rig.command_line import MAX_TIME, harebell
+from tests.rig.polling import until
 
 from harebell.contract.amqp_names import DEAD, message_type
 from harebell.dev.plan import ServiceKind

@@ -8,9 +8,10 @@ from typing import Final
 
 import orjson
 import pytest
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, run_id, until
+from tests.acceptance.stack import Tenant, run_id
 from tests.rig.celery_environment import installed_python
 from tests.rig.command_line import Done, harebell
+from tests.rig.polling import WAIT_TIMEOUT, until
 
 from harebell.dev.pid_file import BackgroundProcess
 

@@ -12,7 +12,8 @@ from aiormq.exceptions import ChannelAccessRefused
 from pydantic import SecretStr
 from tests.acceptance.production import Production
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import now, until
+from tests.acceptance.stack import now
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.audit.model.report import MissedHeartbeat

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.acceptance.faults import Pool, put_spread, until_called
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, time_in
+from tests.acceptance.stack import Tenant, time_in
+from tests.rig.polling import WAIT_TIMEOUT
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -13,7 +13,8 @@ from tests.acceptance.management_ui import WAIT_TIMEOUT_MS, ManagementUi
 from tests.acceptance.pictures import picture_folder
 from tests.acceptance.production import Production
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.client import Client

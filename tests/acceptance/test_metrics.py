@@ -10,7 +10,8 @@ from tests.acceptance.cluster_stack import PAIRS
 from tests.acceptance.faults import start
 from tests.acceptance.recording_target import Target
 from tests.acceptance.scrape import Scrape
-from tests.acceptance.stack import Stack, Tenant, time_in, until
+from tests.acceptance.stack import Stack, Tenant, time_in
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceCounts, ServiceKind

@@ -9,7 +9,8 @@ import pytest
 from tests.acceptance.cluster_stack import PAIRS
 from tests.acceptance.recording_target import Target
 from tests.acceptance.scrape import Scrape
-from tests.acceptance.stack import Tenant, now, until
+from tests.acceptance.stack import Tenant, now
+from tests.rig.polling import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.acceptance.faults import SHORT_LEASES, Pool, count_of, holder_of, until_called
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, now, until
+from tests.acceptance.stack import Tenant, now
 from tests.chaos.links import BROKER, DATABASE, SERVERS, Links
+from tests.rig.polling import WAIT_TIMEOUT, until
 from tests.rig.servers import as_role
 
 from harebell.dev.local_services import StartedService

@@ -10,7 +10,8 @@ import pytest
 from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.faults import Pool, count_of, until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, run_id, time_in
+from tests.acceptance.stack import Stack, Tenant, run_id, time_in
+from tests.rig.polling import WAIT_TIMEOUT
 
 from harebell.dev.local_services import StartedService
 from harebell.dev.plan import ServiceKind

@@ -4,7 +4,8 @@ from datetime import timedelta, timezone
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, time_in, until
+from tests.acceptance.stack import Tenant, time_in
+from tests.rig.polling import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

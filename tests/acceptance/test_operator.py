@@ -7,7 +7,8 @@ from urllib.parse import quote, urlsplit
 import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, now, until
+from tests.acceptance.stack import Stack, now
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.connection.amqp import connect

@@ -15,7 +15,8 @@ from tests.acceptance.faults import (
     until_dead,
 )
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 
 from harebell.contract.ids import RunKey
 from harebell.dev.plan import ServiceKind

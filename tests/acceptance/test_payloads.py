@@ -11,7 +11,8 @@ import orjson
 import pytest
 from aio_pika.abc import AbstractQueue
 from aiohttp import web
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 
 from harebell.contract.errors import CommandRejected
 

@@ -9,7 +9,8 @@ import pytest
 from tests.acceptance import tasks
 from tests.acceptance.faults import Pool, put_spread
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, now, until
+from tests.acceptance.stack import Tenant, now
+from tests.rig.polling import WAIT_TIMEOUT, until
 from tests.rig.task_plugins import install
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]

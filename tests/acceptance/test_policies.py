@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.acceptance.faults import until_called
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import Tenant, time_in, until
+from tests.acceptance.stack import Tenant, time_in
+from tests.rig.polling import until
 
 from harebell.client import ScheduleDetail
 

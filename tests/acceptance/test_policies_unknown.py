@@ -3,7 +3,8 @@
 import pytest
 from tests.acceptance.faults import Pool, holder_of, until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -10,7 +10,8 @@ import asyncpg
 import pytest
 from tests.acceptance.faults import assert_each_once, put_spread
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import POLL_INTERVAL, WAIT_TIMEOUT, Stack, until
+from tests.acceptance.stack import Stack
+from tests.rig.polling import POLL_INTERVAL, WAIT_TIMEOUT, until
 from tests.rig.servers import Servers, accept_connections, refuse_connections
 
 from harebell.bootstrap.service_context import MAX_CLOCK_AGE

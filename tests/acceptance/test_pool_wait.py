@@ -5,7 +5,8 @@ import asyncio
 import asyncpg
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, until
+from tests.acceptance.stack import Stack
+from tests.rig.polling import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import POLL_INTERVAL, Stack, Tenant, time_in
+from tests.acceptance.stack import Stack, Tenant, time_in
+from tests.rig.polling import POLL_INTERVAL
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

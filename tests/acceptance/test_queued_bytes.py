@@ -9,8 +9,8 @@ from typing import Any, Final
 import aio_pika
 import pytest
 from tests.acceptance.production import Production
-from tests.acceptance.stack import until
 from tests.rig.command_line import harebell
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.contract.amqp_names import tenant_exchange

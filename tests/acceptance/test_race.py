@@ -12,7 +12,8 @@ from typing import Any, Final
 import asyncpg
 import pytest
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import Tenant, now, run_id, time_in, until
+from tests.acceptance.stack import Tenant, now, run_id, time_in
+from tests.rig.polling import until
 
 from harebell.contract.errors import CommandRejected
 

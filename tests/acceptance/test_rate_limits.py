@@ -8,7 +8,8 @@ from statistics import median
 
 import pytest
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, time_in
+from tests.acceptance.stack import Tenant, time_in
+from tests.rig.polling import WAIT_TIMEOUT
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

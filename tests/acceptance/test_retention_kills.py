@@ -8,9 +8,10 @@ import asyncpg
 import pytest
 from tests.acceptance.faults import start, start_with_kill
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, now, until
+from tests.acceptance.stack import Stack, now
 from tests.fakes.history import History, insert_dead_letter, insert_history
 from tests.fakes.stored_schedules import schedule_ids
+from tests.rig.polling import until
 
 from harebell.audit.audit import Scope, run_audit
 from harebell.audit.store import connect_read_only

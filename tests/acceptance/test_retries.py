@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 
 from harebell.client import DeadLetterView
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 from tests.acceptance.faults import until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, now, until
+from tests.acceptance.stack import Stack, Tenant, now
 from tests.contract.golden_rows import rebuild, rows
+from tests.rig.polling import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -3,7 +3,8 @@
 import aio_pika
 import pytest
 from tests.acceptance.amqp_client import COMMANDS, AmqpClient
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 
 from harebell.contract.amqp_names import CHANGES, DELAY, DUE, EVENTS, QUERIES, WORK
 from harebell.messaging.topology.bus import SYSTEM

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import orjson
 import pytest
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, until
+from tests.acceptance.stack import Tenant
 from tests.acceptance.worker_queue import open_queue
+from tests.rig.polling import WAIT_TIMEOUT, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

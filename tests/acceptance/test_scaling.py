@@ -8,7 +8,8 @@ from itertools import count
 import pytest
 from tests.acceptance.faults import assert_each_once, holder_of, put_spread, until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, now, until
+from tests.acceptance.stack import Stack, Tenant, now
+from tests.rig.polling import until
 
 from harebell.dev.plan import STOP_TIMEOUT, ServiceCounts, ServiceKind, name_of
 

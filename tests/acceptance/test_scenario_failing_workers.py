@@ -12,7 +12,8 @@ import pytest
 from tests.acceptance import tasks
 from tests.acceptance.faults import SHORT_LEASES, holder_of, send, start, until_called, until_dead
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
+from tests.rig.polling import until
 from tests.rig.task_plugins import install
 
 from harebell.contract.downstream import downstream_of_json

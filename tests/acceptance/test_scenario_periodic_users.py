@@ -10,7 +10,8 @@ from uuid import UUID
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, now, time_in, until
+from tests.acceptance.stack import Stack, Tenant, now, time_in
+from tests.rig.polling import until
 
 from harebell.dev.plan import ServiceCounts
 

@@ -11,8 +11,9 @@ import pytest
 from aio_pika.abc import AbstractIncomingMessage
 from tests.acceptance import tasks
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, time_in, until
+from tests.acceptance.stack import Stack, Tenant, time_in
 from tests.integration.dlq_inspector.webhook_server import webhook_server
+from tests.rig.polling import until
 from tests.rig.task_plugins import install
 
 from harebell.client import DeadLetterView

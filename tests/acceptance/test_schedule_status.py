@@ -8,7 +8,8 @@ import pytest
 from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.faults import until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import WAIT_TIMEOUT, until
 
 from harebell.client import ScheduleDetail
 from harebell.contract.types import truncate_ms

@@ -21,7 +21,8 @@ import pytest
 from aiohttp import web
 from tests.acceptance import tasks
 from tests.acceptance.production import Production
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 from tests.rig.task_plugins import install
 from typer.testing import CliRunner

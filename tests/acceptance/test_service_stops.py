@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, start
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceCounts, ServiceKind, name_of

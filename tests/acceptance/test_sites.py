@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 from tests.acceptance.faults import Pool, assert_each_once, holder_of, put_spread, until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import WAIT_TIMEOUT
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

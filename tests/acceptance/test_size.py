@@ -15,7 +15,8 @@ import pytest
 from aio_pika.abc import AbstractIncomingMessage
 from tests.acceptance.recording_target import Call
 from tests.acceptance.schedule_load import MANY, WAVE_SIZE, ScheduleLoad, Wave
-from tests.acceptance.stack import run_id, until
+from tests.acceptance.stack import run_id
+from tests.rig.polling import until
 
 from harebell.contract.amqp_names import DELAY
 from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS, delay_queue_key

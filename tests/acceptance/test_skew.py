@@ -12,7 +12,8 @@ from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.faults import assert_each_once, put_spread
 from tests.acceptance.host_clock import HostClock
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, now, until
+from tests.acceptance.stack import Stack, Tenant, now
+from tests.rig.polling import WAIT_TIMEOUT, until
 from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceKind, name_of

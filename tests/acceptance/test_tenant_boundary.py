@@ -19,7 +19,8 @@ from tests.acceptance.attacker import EVENTS, Attacker, error_codes
 from tests.acceptance.floods import MAX_SLOW_ANSWER
 from tests.acceptance.production import Production
 from tests.acceptance.scrape import Scrape
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.client import Client

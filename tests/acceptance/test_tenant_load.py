@@ -11,7 +11,8 @@ import orjson
 import pytest
 from tests.acceptance.production import Production
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, run_id, time_in, until
+from tests.acceptance.stack import Tenant, run_id, time_in
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.contract.amqp_names import tenant_exchange

@@ -12,7 +12,8 @@ import pytest
 from tests.acceptance.production import Production
 from tests.acceptance.recording_target import Target
 from tests.acceptance.scrape import Scrape
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.client import Client, CommandRejected

@@ -13,9 +13,10 @@ import aiohttp
 import asyncpg
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, now, until
+from tests.acceptance.stack import Stack, now
 from tests.rig.certificates import Authority, Pair
 from tests.rig.command_line import harebell
+from tests.rig.polling import until
 from tests.rig.servers import ROLE_PASSWORD, as_role, manage
 from tests.rig.tls_servers import TlsServers
 from yarl import URL

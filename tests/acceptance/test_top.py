@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
 from tests.rig.command_line import MAX_TIME, caller_environment, end, harebell
+from tests.rig.polling import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -10,8 +10,9 @@ import pytest
 from tests.acceptance import tasks
 from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.span_collector import CollectedSpan, SpanCollector, open_collector
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
 from tests.acceptance.stack import run_id as run_id_of
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 from tests.rig.task_plugins import install
 

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 from tests.acceptance.faults import assert_each_once, count_of, put_spread, start
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, time_in
+from tests.acceptance.stack import Stack, time_in
+from tests.rig.polling import WAIT_TIMEOUT
 
 from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 

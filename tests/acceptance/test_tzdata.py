@@ -6,7 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.acceptance.stack import Stack, until
+from tests.acceptance.stack import Stack
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceCounts, ServiceKind

@@ -22,7 +22,8 @@ from tests.acceptance.receivers import (
     python_ed25519,
     python_library,
 )
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.client import CommandRejected

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import aio_pika
 import pytest
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Stack, Tenant
 from tests.rig.command_line import caller_environment
 from tests.rig.node_packages import installed_packages
+from tests.rig.polling import until
 from tests.rig.servers import Servers, private_servers
 
 from harebell.contract.json_codec import decode

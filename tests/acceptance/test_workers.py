@@ -17,8 +17,9 @@ from tests.acceptance.faults import (
     until_dead,
 )
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, now, until
+from tests.acceptance.stack import Tenant, now
 from tests.acceptance.worker_queue import WorkerQueue, open_queue
+from tests.rig.polling import until
 from tests.rig.task_plugins import install
 
 from harebell.client import CommandRejected

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tests.acceptance.bulk import ScheduleCopier, Spread, one_shot
-from tests.acceptance.stack import Stack, Tenant, time_in, until
+from tests.acceptance.stack import Stack, Tenant, time_in
 from tests.benchmarks import tasks
 from tests.benchmarks.figures import lateness
 from tests.benchmarks.machine import CpuTime
 from tests.benchmarks.starts import DRAIN_TIMEOUT, Starts, take_starts
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 from tests.rig.task_plugins import install
 

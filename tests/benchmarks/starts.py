@@ -5,7 +5,7 @@ from array import array
 from pathlib import Path
 from typing import Final
 
-from tests.acceptance.stack import until
+from tests.rig.polling import until
 
 DRAIN_TIMEOUT: Final = 120.0  # seconds for a backlog to drain
 

@@ -10,9 +10,10 @@ from typing import Final
 
 from tests.acceptance.cluster_stack import ClusterStack
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, until
+from tests.acceptance.stack import Stack
 from tests.chaos.links import BROKER, DATABASE, Links
 from tests.chaos.result import Finding, FindingKind
+from tests.rig.polling import until
 from tests.rig.servers import as_role
 from tests.rig.standby import StandbyPair
 

@@ -183,7 +183,9 @@ class Servers:
                 passwords = dict.fromkeys(ROLES, ROLE_PASSWORD)
                 await migrate(self._at(TEMPLATE), role_passwords=passwords)
             name = f"test_{os.getpid()}_{next(_numbers)}"
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+            # A copy of the files costs half the CPU time of a copy through the log.
+            copy = f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy"
+            await connection.execute(copy)
         finally:
             await connection.close()
         return self._at(name)

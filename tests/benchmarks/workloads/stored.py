@@ -9,9 +9,10 @@ import asyncpg
 import orjson
 from tests.acceptance.recording_target import Target
 from tests.acceptance.schedule_load import ScheduleLoad
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
 from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale
+from tests.rig.polling import until
 
 MILLION: Final = 1_000_000
 MEASUREMENTS: Final = 50

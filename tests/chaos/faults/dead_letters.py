@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Final
 
-from tests.acceptance.stack import Tenant, until
+from tests.acceptance.stack import Tenant
 from tests.chaos.environment import Environment
 from tests.chaos.faults.processes import killed_at
 from tests.chaos.faults.registry import fault
 from tests.chaos.result import FindingKind
+from tests.rig.polling import until
 
 from harebell.contract.errors import Transient
 from harebell.dev.plan import ServiceKind

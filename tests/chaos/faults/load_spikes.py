@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tests.acceptance.recording_target import Call
-from tests.acceptance.stack import Tenant, now, run_id, time_in, until
+from tests.acceptance.stack import Tenant, now, run_id, time_in
 from tests.acceptance.test_race import FIRST_DUE, RACES_PER_TIME, SPACING, Race, run_all
 from tests.chaos.environment import Environment
 from tests.chaos.faults.registry import fault
 from tests.chaos.result import FindingKind
+from tests.rig.polling import until
 
 from harebell.dev.plan import ServiceKind
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from tests.acceptance.stack import until
 from tests.chaos.environment import MEMBERS, Environment, Member
 from tests.chaos.faults.registry import fault
+from tests.rig.polling import until
 
 from harebell.dev.plan import ServiceKind
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.acceptance.stack import until
+from tests.rig.polling import until
 from tests.rig.servers import as_role
 from tests.rig.tcp_proxy import TcpProxy
 

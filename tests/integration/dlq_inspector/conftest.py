@@ -11,17 +11,15 @@ from tests.integration.dlq_inspector.environment import DlqEnvironment
 from tests.rig.servers import as_role
 
 from harebell.client import Client
-from harebell.messaging.declare import declare
-from harebell.messaging.topology.bus import CORE
 from harebell.runtime import failpoint
 from harebell.runtime.settings import DlqInspectorSettings
 
 
 @pytest.fixture
-async def environment(amqp_url: str, database_url: str) -> AsyncIterator[DlqEnvironment]:
+async def environment(core_url: str, database_url: str) -> AsyncIterator[DlqEnvironment]:
     settings = DlqInspectorSettings.load(
         {
-            "HAREBELL_AMQP_URL": amqp_url,
+            "HAREBELL_AMQP_URL": core_url,
             "HAREBELL_DATABASE_URL": as_role(database_url, "dlq_inspector"),
             "HAREBELL_INSTANCE_ID": "inspector-1",
             "HAREBELL_TOPOLOGY_MODE": "declare",
@@ -30,10 +28,9 @@ async def environment(amqp_url: str, database_url: str) -> AsyncIterator[DlqEnvi
     responses: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
     database = await asyncpg.connect(database_url)
     async with (
-        await aio_pika.connect(amqp_url) as connection,
-        Client.connect(amqp_url, tenant="acme") as acme,
+        await aio_pika.connect(core_url) as connection,
+        Client.connect(core_url, tenant="acme") as acme,
     ):
-        await declare(connection, CORE)
         channel = await connection.channel()
         replies = await channel.declare_queue(exclusive=True)
         await replies.consume(responses.put, no_ack=True)

@@ -19,6 +19,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from aiormq.exceptions import ChannelNotFoundEntity
 from pamqp.commands import Queue
 from tests.rig.command_line import end
+from tests.rig.polling import until
 
 from harebell.client import Client
 from harebell.contract import amqp_names
@@ -199,10 +200,12 @@ class DlqEnvironment:
     ) -> list[DeadLetterView]:
         """Return all dead letters of the client's tenant when there are `number` of them."""
         list_ = (client or self.acme).dead_letters
-        async with asyncio.timeout(TIMEOUT):
-            while len(rows := [row async for row in list_(state="all")]) < number:
-                continue
-        return rows
+
+        async def all_rows() -> list[DeadLetterView]:
+            rows = [row async for row in list_(state="all")]
+            return rows if len(rows) >= number else []
+
+        return await until(all_rows, what=f"{number} dead letters")
 
     async def next_tickets(self, number: int) -> list[dict[str, Any]]:
         """Return the next tickets in the queue of the dispatcher."""
@@ -216,15 +219,21 @@ class DlqEnvironment:
 
     async def wait_until_consumed(self, queue: str) -> None:
         """Wait until the queue exists and has a consumer."""
-        async with asyncio.timeout(TIMEOUT):
-            while (found := await self._inspect(queue)) is None or not found.consumer_count:
-                continue
+
+        async def is_consumed() -> bool:
+            found = await self._inspect(queue)
+            return found is not None and bool(found.consumer_count)
+
+        await until(is_consumed, what=f"a consumer of {queue}")
 
     async def wait_until_empty(self, queue: str) -> None:
         """Wait until the broker has delivered every message of the queue."""
-        async with asyncio.timeout(TIMEOUT):
-            while (found := await self._inspect(queue)) is None or found.message_count:
-                continue
+
+        async def is_empty() -> bool:
+            found = await self._inspect(queue)
+            return found is not None and not found.message_count
+
+        await until(is_empty, what=f"an empty queue {queue}")
 
     async def _inspect(self, queue: str) -> Queue.DeclareOk | None:
         async with self.connection.channel() as channel:

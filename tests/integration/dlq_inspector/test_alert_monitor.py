@@ -18,6 +18,7 @@ from tests.fakes.publisher import FakePublisher
 from tests.integration.dlq_inspector.environment import TIMEOUT, DlqEnvironment
 from tests.integration.dlq_inspector.test_replay_jobs import ALL, end_runs, start_job, wait_for_job
 from tests.integration.dlq_inspector.webhook_server import WebhookServer, webhook_server
+from tests.rig.polling import until
 
 from harebell.contract.amqp_names import EVENTS
 from harebell.contract.breakers import BreakerEventData, BreakerState
@@ -47,9 +48,8 @@ async def bind_queue(environment: DlqEnvironment, *verbs: str) -> AbstractQueue:
 
 
 async def next_event(queue: AbstractQueue) -> dict[str, Any]:
-    async with asyncio.timeout(TIMEOUT):
-        while (message := await queue.get(no_ack=True, fail=False)) is None:
-            continue
+    message = await until(lambda: queue.get(no_ack=True, fail=False), what="an event")
+    assert message is not None
     [event] = orjson.loads(message.body)
     return dict(event)
 
@@ -224,17 +224,14 @@ TRY_NOW = "UPDATE alert_posts SET next_try_at = now()"
 
 async def until_tried(environment: DlqEnvironment, tries: int) -> None:
     """Wait until the only alert has failed this number of times."""
-    query = "SELECT tries FROM alert_posts WHERE delivered_at IS NULL AND next_try_at > now()"
-    async with asyncio.timeout(TIMEOUT):
-        while (await environment.database.fetchval(query) or 0) < tries:
-            continue
+    query = """SELECT tries >= $1 FROM alert_posts
+               WHERE delivered_at IS NULL AND next_try_at > now()"""
+    await until(lambda: environment.database.fetchval(query, tries), what=f"{tries} tries")
 
 
 async def until_delivered(environment: DlqEnvironment, alerts: int) -> None:
-    query = "SELECT count(*) FROM alert_posts WHERE delivered_at IS NOT NULL"
-    async with asyncio.timeout(TIMEOUT):
-        while await environment.database.fetchval(query) < alerts:
-            continue
+    query = "SELECT count(*) >= $1 FROM alert_posts WHERE delivered_at IS NOT NULL"
+    await until(lambda: environment.database.fetchval(query, alerts), what=f"{alerts} alerts")
 
 
 async def retried_post(environment: DlqEnvironment, server: WebhookServer) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 from tests.integration.dlq_inspector.environment import NINE, TIMEOUT, DlqEnvironment
+from tests.rig.polling import until
 
 from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommand
@@ -88,10 +89,13 @@ async def test_command_that_dies_again_opens_its_dead_letter_again(dlq: DlqEnvir
     repeated = await add_dead_command(dlq)
     later = NINE + timedelta(minutes=1)
     await add_dead_command(dlq, dead_at=later)
-    async with asyncio.timeout(TIMEOUT):
-        while (reopened := await only(dlq)).state != "open":
-            continue
 
+    async def reopened_one() -> DeadLetterView | None:
+        found = await only(dlq)
+        return found if found.state == "open" else None
+
+    reopened = await until(reopened_one, what="an open dead letter")
+    assert reopened is not None
     assert (repeated.id, repeated.state) == (dead.id, "replayed")
     assert (reopened.id, reopened.dead_at) == (dead.id, later)
     assert await replay(dlq, dead.id) == ["replayed"]

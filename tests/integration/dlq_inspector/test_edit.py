@@ -1,17 +1,17 @@
 """The edited copy of a dead letter calls the new target and refers to its original."""
 
-import asyncio
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import orjson
 import pytest
 from tests.integration.dlq_inspector.environment import (
     TARGET,
-    TIMEOUT,
     DlqEnvironment,
     dead_letter_id,
 )
+from tests.rig.polling import until
 
 from harebell.contract.accepted_commands import AcceptedCommand
 from harebell.contract.ids import RunKey
@@ -154,10 +154,12 @@ async def test_dead_letter_of_an_older_release_is_stored_and_shown_without_liter
         "harebell.dead", "run.acme", orjson.dumps([old.model_dump(mode="json")]), "run.dead"
     )
     find = "SELECT payload::text, body FROM dead_letters"
-    async with asyncio.timeout(TIMEOUT):
-        while len(rows := await dlq.database.fetch(find)) < 3:
-            continue
 
+    async def three_rows() -> list[asyncpg.Record]:
+        rows = await dlq.database.fetch(find)
+        return rows if len(rows) == 3 else []
+
+    rows = await until(three_rows, what="three dead letters")
     stored = str([(row["payload"], row["body"]) for row in rows])
     assert "acme.example" in stored
     assert "url-pass" not in stored

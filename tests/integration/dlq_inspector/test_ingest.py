@@ -1,6 +1,5 @@
 """The dlq_inspector stores each message of `harebell.dead` once and acknowledges it."""
 
-import asyncio
 import base64
 from typing import Final
 
@@ -10,11 +9,11 @@ from tests.integration.dlq_inspector.environment import (
     NINE,
     SCHEDULE,
     TARGET,
-    TIMEOUT,
     DlqEnvironment,
     dead_letter_id,
     dead_run,
 )
+from tests.rig.polling import until
 
 from harebell.contract import amqp_names
 from harebell.contract.dead_letter import DeadMessage, DeadRun
@@ -117,10 +116,8 @@ async def test_message_that_the_broker_dead_letters_has_its_queue(dlq: DlqEnviro
         arguments={"x-dead-letter-exchange": amqp_names.UNDELIVERED},
     )
     await dlq.publish("", source.name, b"poison", None, headers={"colour": "red"})
-    async with asyncio.timeout(TIMEOUT):
-        while (message := await source.get(fail=False)) is None:
-            continue
-
+    message = await until(lambda: source.get(fail=False), what="the message")
+    assert message is not None
     await message.reject()
 
     async with dlq.client_of("test") as owner:
@@ -193,13 +190,11 @@ async def test_dead_letter_is_stored_after_22_deliveries_to_killed_processes(
 
 
 async def deliver_without_acknowledgement(environment: DlqEnvironment) -> None:
-    async with (
-        await aio_pika.connect(environment.settings.amqp_url.get_secret_value()) as connection,
-        asyncio.timeout(TIMEOUT),
-    ):
+    async with await aio_pika.connect(
+        environment.settings.amqp_url.get_secret_value()
+    ) as connection:
         queue = await (await connection.channel()).get_queue(DEAD_LETTERS.name, ensure=False)
-        while await queue.get(fail=False) is None:
-            continue
+        await until(lambda: queue.get(fail=False), what="a dead letter")
 
 
 @pytest.mark.requirement("P4")

@@ -14,6 +14,7 @@ from tests.integration.dlq_inspector.environment import (
     DlqEnvironment,
     dead_letter_id,
 )
+from tests.rig.polling import until
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
 from harebell.contract.commands import ReplayJobStart
@@ -55,9 +56,13 @@ async def start_job(environment: DlqEnvironment, request_id: str = "r-1", **body
 
 async def wait_for_job(environment: DlqEnvironment, job: UUID, **fields: Any) -> ReplayJobDetail:
     """Return the replay job as soon as it has these fields."""
-    async with asyncio.timeout(TIMEOUT):
-        while not has_fields(view := await environment.acme.replay_job(job), fields):
-            continue
+
+    async def found() -> ReplayJobDetail | None:
+        view = await environment.acme.replay_job(job)
+        return view if has_fields(view, fields) else None
+
+    view = await until(found, what=f"a replay job with {fields}")
+    assert view is not None
     return view
 
 

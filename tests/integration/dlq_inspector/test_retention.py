@@ -5,6 +5,7 @@ from typing import Final
 
 import pytest
 from tests.integration.dlq_inspector.environment import DlqEnvironment, dead_letter_id
+from tests.rig.polling import until
 
 from harebell.contract.accepted_commands import AcceptedCommand
 from harebell.dlq_inspector.maintenance import apply_retention
@@ -46,8 +47,7 @@ async def test_old_dead_letter_is_deleted_with_every_row_that_refers_to_it(
     item = AcceptedCommand(index=0, request_id="r-1", body={"ids": [str(dead_letter_id(old))]})
     await dlq.send_items("dlq.replay_job.start", item)
     await dlq.next_response()
-    while not await dlq.database.fetchval("SELECT taken FROM replay_jobs"):
-        continue
+    await until(lambda: dlq.database.fetchval("SELECT taken FROM replay_jobs"))
     await dlq.database.execute(
         """UPDATE replay_jobs SET state = 'done', next_check_at = NULL,
            finished_at = now() - interval '91 days'"""

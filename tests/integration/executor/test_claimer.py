@@ -13,6 +13,7 @@ from tests.integration.executor.environment import (
     open_faulty_pool,
     running,
 )
+from tests.rig.polling import until
 
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.domain.run_states import RunState
@@ -368,9 +369,11 @@ async def test_copy_of_a_ticket_claims_nothing_while_the_response_of_the_first_c
         first = asyncio.create_task(lane.claimer.claim(tickets))
         await asyncio.sleep(VISIBILITY_TIMEOUT / 4)  # the claimer retries the invisible rows
         await ledger.stage(tickets)
-        async with asyncio.timeout(VISIBILITY_TIMEOUT):
-            while await ledger.pool.fetchval(count_running) < len(tickets):
-                continue
+
+        async def have_started() -> bool:
+            return bool(await ledger.pool.fetchval(count_running) == len(tickets))
+
+        await until(have_started, within=VISIBILITY_TIMEOUT)
         second = await lane.claimer.claim(tickets)
 
     assert (await first, second) == (True, True)

@@ -13,6 +13,7 @@ from tests.integration.executor.environment import (
     running,
     with_tenant,
 )
+from tests.rig.polling import until
 
 from harebell.contract.ids import RunKey
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
@@ -143,9 +144,11 @@ async def test_completion_waits_for_no_locked_row_of_another_tenant(
         async with harness.ledger.locked(locked.ticket):
             for run in (locked, *others):
                 harness.completer.complete(run, outcome)
-            async with asyncio.timeout(MAX_COMPLETION):
-                while await harness.states(others) != ended:
-                    continue
+
+            async def have_ended() -> bool:
+                return await harness.states(others) == ended
+
+            await until(have_ended, within=MAX_COMPLETION)
             assert await harness.states([locked]) == [RunState.RUNNING]
         await harness.completer.flush()
 

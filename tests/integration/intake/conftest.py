@@ -16,8 +16,7 @@ from harebell.connection.amqp import connect
 from harebell.contract import amqp_names
 from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.intake.service import serve
-from harebell.messaging.declare import declare
-from harebell.messaging.topology.bus import CORE, DEAD_LETTERS, DLQ, INTAKE, TICKER
+from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, TICKER
 from harebell.runtime.settings import IntakeSettings
 
 TIMEOUT = 20  # seconds
@@ -99,20 +98,19 @@ class IntakeBus:
 
 
 @pytest.fixture
-async def bus(amqp_url: str, database_url: str) -> AsyncIterator[IntakeBus]:
+async def bus(core_url: str, database_url: str) -> AsyncIterator[IntakeBus]:
     """The queues without an intake, in which messages wait."""
     settings = IntakeSettings.load(
         {
-            "HAREBELL_AMQP_URL": amqp_url,
+            "HAREBELL_AMQP_URL": core_url,
             "HAREBELL_DATABASE_URL": as_role(database_url, "intake"),
             "HAREBELL_ALLOWED_NETWORKS": "127.0.0.0/8",
             "HAREBELL_TOPOLOGY_MODE": "declare",
         }
     )
-    connection = await connect(amqp_url, name="test", properties={})
+    connection = await connect(core_url, name="test", properties={})
     database = await asyncpg.connect(database_url)
     async with connection:
-        await declare(connection, CORE)
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
         responses = await channel.declare_queue(exclusive=True)
         events = await channel.declare_queue(exclusive=True)

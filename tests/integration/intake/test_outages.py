@@ -11,6 +11,7 @@ from aiormq.exceptions import PublishError
 from tests.integration.intake.conftest import TIMEOUT, IntakeBus
 from tests.integration.intake.ledger import insert_run
 from tests.integration.intake.test_queries import HOUR, NOW
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.contract import amqp_names
@@ -69,25 +70,25 @@ async def test_query_is_rejected_when_its_statement_takes_too_long(intake: Intak
 
 
 async def test_intake_opens_a_new_connection_when_the_broker_closes_one(
-    servers: Servers, amqp_url: str, intake: IntakeBus
+    servers: Servers, core_url: str, intake: IntakeBus
 ) -> None:
     if servers.private is None:
         pytest.skip("closes connections through the management API of a private broker")
     await intake.send("schedule.pause", PAUSE)
     await intake.next_commands()
 
-    for name in await _connections(servers, amqp_url, "harebell "):
+    for name in await _connections(servers, core_url, "harebell "):
         servers.management("DELETE", f"connections/{quote(name)}")
     await intake.send("schedule.resume", PAUSE)
 
     assert (await intake.next_commands()).verb == "schedule.resume"
 
 
-async def _connections(servers: Servers, amqp_url: str, prefix: str) -> list[str]:
+async def _connections(servers: Servers, core_url: str, prefix: str) -> list[str]:
     """Return the connections of intake. The management API lists them after some seconds."""
     async with asyncio.timeout(TIMEOUT):
         while True:
-            listed = await asyncio.to_thread(servers.connections, amqp_url)
+            listed = await asyncio.to_thread(servers.connections, core_url)
             client_names = {each["name"]: each.get("user_provided_name", "") for each in listed}
             names = [name for name, client in client_names.items() if client.startswith(prefix)]
             if len(names) == CONNECTIONS:
@@ -98,9 +99,7 @@ async def test_intake_declares_a_deleted_queue_again(intake: IntakeBus) -> None:
     await intake.query("schedule.list", {})
 
     await intake.channel.queue_delete(QUERY.name)
-    async with asyncio.timeout(TIMEOUT):
-        while not await is_routed(intake, "schedule.list"):
-            continue
+    await until(lambda: is_routed(intake, "schedule.list"), what="the queue")
 
     assert (await intake.next_response())["ok"]
 

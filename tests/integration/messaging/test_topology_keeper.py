@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import aio_pika
 import pytest
-from tests.acceptance.stack import until
+from tests.rig.polling import until
 from tests.rig.servers import as_role
 
 from harebell.bootstrap.service_context import ServiceContext, open_service

@@ -12,9 +12,9 @@ import aio_pika
 import asyncpg
 import pytest
 from tests.acceptance.production import Production
-from tests.acceptance.stack import until
 from tests.architecture.documents import page
 from tests.rig.debian_package import EARLIER, built_package, earlier_version
+from tests.rig.polling import until
 from tests.rig.servers import ROLE_PASSWORD, Servers, as_role
 from tests.rig.systemd_machine import SystemdMachine, debian_tree
 from tests.tools.page_commands import blocks_of

@@ -16,7 +16,7 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
-from tests.acceptance.stack import until
+from tests.rig.polling import until
 from tests.rig.servers import Servers
 
 from harebell.storage import migrate as migrate_module

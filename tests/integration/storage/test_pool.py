@@ -4,7 +4,7 @@ import asyncio
 
 import asyncpg
 import pytest
-from tests.acceptance.stack import until
+from tests.rig.polling import until
 from tests.rig.servers import accept_connections, as_role, refuse_connections
 
 from harebell.bootstrap.service_context import open_service

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from tests.fakes.tickets import header
 from tests.integration.executor.environment import FaultyPool, open_faulty_pool
+from tests.rig.polling import until
 
 from harebell.contract.errors import BrokerUnavailable, DatabaseUnavailable
 from harebell.ledger.publishing_transaction import (
@@ -74,9 +75,7 @@ async def test_commit_with_an_unknown_result_republishes_the_tickets(
 ) -> None:
     committing = asyncio.create_task(insert_and_publish(faulty_pool, 5))
 
-    async with asyncio.timeout(10):
-        while (pid := await faulty_pool.pool.fetchval(COMMITTING)) is None:
-            continue
+    pid = await until(lambda: faulty_pool.pool.fetchval(COMMITTING), what="the commit")
     await faulty_pool.pool.execute("SELECT pg_terminate_backend($1)", pid)
 
     with pytest.raises(DatabaseUnavailable):

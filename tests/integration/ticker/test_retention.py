@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import asyncpg
 import pytest
-from tests.acceptance.stack import until
 from tests.fakes.history import History, insert_dead_letter, insert_history, runs_by_day
 from tests.fakes.stored_schedules import schedule_ids, store_schedules
+from tests.rig.polling import until
 from tests.rig.servers import as_role
 
 from harebell.domain.tenant_policy import TenantPolicies
