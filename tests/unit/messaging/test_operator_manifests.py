@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
-from jsonschema.exceptions import ValidationError
-from jsonschema.validators import Draft202012Validator
 
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
@@ -24,6 +22,9 @@ from harebell.messaging.topology.operator_manifests import (
     operator_manifests,
     user_object_name,
 )
+
+if TYPE_CHECKING:
+    from jsonschema.validators import Draft202012Validator  # takes 2 s
 
 SCHEMAS: Final = yaml.safe_load(Path(__file__).with_name("operator_schemas.yaml").read_text())
 KUBERNETES: Final = "1.34"
@@ -49,8 +50,10 @@ def specs(objects: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 @cache
-def validator_of(kind: str) -> Draft202012Validator:
+def validator_of(kind: str) -> "Draft202012Validator":
     """Return the validator of a kind of objects, which permits only the documented fields."""
+    from jsonschema.validators import Draft202012Validator  # noqa: PLC0415  # takes 2 s
+
     spec = {"type": "object", "additionalProperties": False} | SCHEMAS["kinds"][kind]
     schema = {
         "definitions": SCHEMAS["definitions"],
@@ -199,6 +202,8 @@ def test_each_object_has_only_documented_fields(options: Mapping[str, Any]) -> N
 
 
 def test_schema_rejects_an_object_with_another_field() -> None:
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415  # takes 2 s
+
     (vhost,) = (each for each in manifests({}) if each["kind"] == "Vhost")
     vhost["spec"]["description"] = "Harebell"
 
