@@ -24,7 +24,12 @@ from harebell.contract.errors import CommandRejected
 from harebell.contract.queries import QUERIES as QUERY_MODELS
 from harebell.dev.plan import ServiceCounts, ServiceKind
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.postgres,
+    pytest.mark.broker_version,
+    pytest.mark.long,
+]
 
 TENANT: Final = "acme"
 KNOWN: Final = {"key": "a", "when": {"every": "1h"}, "target": {"task": {"name": "harebell.echo"}}}

@@ -16,7 +16,7 @@ from tests.rig.servers import as_role
 
 from harebell.dev.plan import ServiceCounts
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 ECHO = {"task": {"name": "harebell.echo"}}
 EVERY_SECOND = {"every": "1s"}

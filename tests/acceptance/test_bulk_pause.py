@@ -7,7 +7,7 @@ import pytest
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 SCHEDULES = 600  # more than one message may contain
 PART = 300  # schedules in one message

@@ -72,6 +72,7 @@ async def test_hundred_equal_concurrent_puts_create_one_schedule_and_one_run(
 
 
 @pytest.mark.requirement("S26")
+@pytest.mark.long
 async def test_first_of_two_bodies_with_one_key_is_stored_and_the_other_conflicts(
     clients: list[Client], tenant: Tenant, target: Target
 ) -> None:

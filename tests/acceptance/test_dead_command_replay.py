@@ -16,7 +16,12 @@ from harebell.contract.errors import CommandRejected
 from harebell.dev.plan import ServiceKind
 from harebell.messaging.topology.declarations import DELIVERY_LIMIT
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.requirement("P1")]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.postgres,
+    pytest.mark.requirement("P1"),
+    pytest.mark.long,
+]
 
 ACME: Final = "acme"
 KEY: Final = "daily"

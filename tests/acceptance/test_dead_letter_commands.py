@@ -12,7 +12,7 @@ from tests.acceptance.stack import Tenant
 from tests.acceptance.terminal import Terminal
 from tests.rig.polling import until
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 ONCE: Final = {"max_attempts": 1}
 MAILS: Final = {"task": {"name": "acme.mail", "args": {}}}  # no executor has this task

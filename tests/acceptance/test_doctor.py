@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.postgres,
     pytest.mark.broker_version,
+    pytest.mark.long,
     pytest.mark.requirement("S61"),
 ]
 
@@ -186,7 +187,6 @@ async def test_permission_that_an_operator_removed_fails(
     assert before["write"] in row["remedy"]
 
 
-@pytest.mark.long
 async def test_policy_that_is_missing_or_replaced_fails(
     production: Production, servers: Servers
 ) -> None:
@@ -340,7 +340,6 @@ async def test_role_without_the_right_to_read_snapshots_skips_them(production: P
     assert "may not read" in found["held snapshots"][0]["text"]
 
 
-@pytest.mark.long
 async def test_session_that_holds_a_snapshot_is_a_warning(
     production: Production, owner: asyncpg.Connection
 ) -> None:

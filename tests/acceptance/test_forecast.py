@@ -20,7 +20,7 @@ from tests.acceptance.stack import Stack, Tenant
 from tests.acceptance.terminal import Terminal
 from tests.rig.polling import until
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 ECHO = {"task": {"name": "harebell.echo"}}
 POOLS = ("default", "reports", "mail", "billing-europe", "imports", "exports", "web", "audits")

@@ -15,7 +15,7 @@ from tests.rig.polling import WAIT_TIMEOUT, until
 
 from harebell.dev.pid_file import BackgroundProcess
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 APPLICATION: Final = """
 import json, os

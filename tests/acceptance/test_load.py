@@ -138,6 +138,7 @@ async def test_flood_of_low_runs_does_not_delay_high_runs(
 
 
 @pytest.mark.requirement("S52")
+@pytest.mark.long
 async def test_exactly_the_runs_with_failed_calls_are_dead(tenant: Tenant, target: Target) -> None:
     targets = {False: target.http("well"), True: target.http("ill", fail=1)}
     fails = {f"one-{number}": number % (TOTAL // FAILING) == 3 for number in range(TOTAL)}

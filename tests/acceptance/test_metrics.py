@@ -181,6 +181,7 @@ async def test_unexecuted_run_is_counted_by_its_reason(counted: Tenant) -> None:
 
 
 @pytest.mark.requirement("ASK-1")
+@pytest.mark.long
 async def test_run_is_counted_when_its_executor_dies_or_cancels_it(
     counted: Tenant,
 ) -> None:

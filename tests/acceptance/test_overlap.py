@@ -21,7 +21,12 @@ from tests.rig.polling import until
 from harebell.contract.ids import RunKey
 from harebell.dev.plan import ServiceKind
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.postgres,
+    pytest.mark.broker_version,
+    pytest.mark.long,
+]
 
 SLEEP_1_6_S = {"task": {"name": "harebell.sleep", "args": {"seconds": 1.6}}}
 EVERY_SECOND = {"every": "1s", "times": 5}

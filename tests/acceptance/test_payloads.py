@@ -88,6 +88,7 @@ async def recipient(tenant: Tenant) -> AsyncIterator[Recipient]:
 
 @pytest.mark.requirement("S16")
 @PAYLOADS
+@pytest.mark.long
 async def test_largest_payload_arrives_with_the_same_bytes_at_both_targets(
     payload: dict[str, Any], sent: bytes, tenant: Tenant, recipient: Recipient
 ) -> None:

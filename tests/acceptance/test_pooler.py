@@ -16,7 +16,7 @@ from harebell.dev.plan import ServiceCounts
 from harebell.storage.engine import HOT_PATH_SETTINGS, role_defaults
 from harebell.storage.migrate import migrate
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 COUNTS = ServiceCounts(tickers=2, executors=2)
 LOAD = 200

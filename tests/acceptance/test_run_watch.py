@@ -15,7 +15,7 @@ from tests.acceptance.stack import Tenant
 from tests.acceptance.worker_queue import open_queue
 from tests.rig.polling import WAIT_TIMEOUT, until
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 DONE: Final = 0
 FAILED: Final = 1

@@ -347,6 +347,7 @@ async def test_referenced_secret_reaches_its_target_and_no_other_place(
         assert places_with(value, broker_files) == []
 
 
+@pytest.mark.long
 async def test_rotation_changes_the_next_attempt_and_no_schedule(
     installation: Installation, echo: Echo
 ) -> None:

@@ -9,7 +9,7 @@ from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 COUNTS = ServiceCounts()
 EXECUTOR = name_of(ServiceKind.EXECUTOR, 1)

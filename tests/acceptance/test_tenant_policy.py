@@ -122,6 +122,7 @@ async def refusal(tenant: Tenant, target: dict[str, Any], **more: Any) -> Comman
 
 
 @pytest.mark.requirement("P11", "P3")
+@pytest.mark.long
 async def test_each_rule_applies_at_intake_and_at_the_executor_after_a_change(
     installation: Installation, target: Target
 ) -> None:

@@ -106,6 +106,7 @@ async def try_database(url: str) -> bool:
         ("verify-full", True),
     ],
 )
+@pytest.mark.long
 async def test_pool_and_migration_honour_sslmode(
     tls: TlsServers, mode: str, *, is_encrypted: bool
 ) -> None:

@@ -14,7 +14,7 @@ from tests.acceptance.stack import Tenant
 from tests.rig.command_line import MAX_TIME, caller_environment, end, harebell
 from tests.rig.polling import until
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 READ_SIZE: Final = 65_536
 LEAVE_SCREEN: Final = b"\x1b[?1049l"  # restores what the terminal showed before

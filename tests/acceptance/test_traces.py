@@ -19,7 +19,7 @@ from tests.rig.task_plugins import install
 from harebell.client import trace_context
 from harebell.dev.plan import ServiceCounts, ServiceKind
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 TRACE: Final = "0af7651916cd43dd8448eb211c80319c"  # of the publisher
 PUBLISHER: Final = "b7ad6b7169203331"

@@ -29,6 +29,7 @@ async def wait_for_later_run(tenant: Tenant, target: Target, due_at: datetime) -
 
 
 @pytest.mark.requirement("S33", "ASK-4")
+@pytest.mark.long
 async def test_run_unstaged_a_second_before_its_due_time_never_runs_and_has_a_reason(
     tenant: Tenant, target: Target
 ) -> None:
@@ -80,6 +81,7 @@ async def test_pause_that_ends_before_the_due_time_changes_nothing(
 
 
 @pytest.mark.requirement("S14")
+@pytest.mark.long
 async def test_catch_up_policy_decides_about_the_times_of_a_short_pause(
     tenant: Tenant, target: Target
 ) -> None:

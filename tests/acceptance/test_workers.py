@@ -346,6 +346,7 @@ async def test_progress_of_a_worker_is_shown_and_its_checkpoint_reaches_the_next
 
 
 @pytest.mark.requirement("S71")
+@pytest.mark.long
 async def test_task_continues_at_the_checkpoint_that_it_reported_before_its_failure(
     faulty_tenant: Tenant, pool: Pool, tmp_path: Path
 ) -> None:

@@ -24,7 +24,13 @@ from harebell.dev.servers import PrivateServers
 from harebell.dev.spawn import tree
 from harebell.dev.state import STATE_FILE
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
+# Each test of the file starts a broker, which takes 9 s of CPU time.
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.postgres,
+    pytest.mark.broker_version,
+    pytest.mark.long,
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +51,6 @@ async def database(servers: PrivateServers) -> AsyncIterator[asyncpg.Connection]
     await connection.close()
 
 
-@pytest.mark.long
 @pytest.mark.requirement("S62")
 async def test_confirmed_message_survives_a_killed_broker(servers: PrivateServers) -> None:
     async with await aio_pika.connect(servers.amqp_url) as connection:
@@ -165,7 +170,6 @@ _LOOPBACK_6 = "00000000000000000000000001000000"
 _LISTENING = "0A"
 
 
-@pytest.mark.long
 async def test_stack_folder_that_was_deleted_begins_with_an_empty_database() -> None:
     """The password of the earlier data is lost, so these data stay beside the new ones.
 

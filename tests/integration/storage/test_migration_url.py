@@ -20,6 +20,7 @@ def migrate(**variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.postgres
+@pytest.mark.long
 async def test_migration_reads_the_url_from_a_file(database_url: str, tmp_path: Path) -> None:
     path = tmp_path / "database-url"
     path.write_text(f"{database_url}\n")

@@ -214,6 +214,7 @@ async def test_repeated_migration_changes_nothing(bare_url: str) -> None:
     assert await schema(bare_url) == before
 
 
+@pytest.mark.long
 async def test_killed_migration_has_no_effect_and_the_next_one_is_complete(
     bare_url: str, database_url: str
 ) -> None:
