@@ -13,6 +13,7 @@ import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from tests.fakes.tickets import header
 from tests.rig.command_line import end
+from tests.rig.polling import until
 from tests.rig.servers import as_role
 
 from harebell.connection.amqp import Connection, connect
@@ -35,7 +36,6 @@ from harebell.runtime.settings import DispatcherSettings
 from harebell.storage.engine import database_time, open_pool
 
 TIMEOUT = 30  # seconds
-POLL_INTERVAL = 0.05  # seconds
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,10 @@ class DispatcherRig:
         return declared.declaration_result.consumer_count or 0
 
     async def until_consuming(self, dispatchers: int = 1) -> None:
-        await until(self.consumers, dispatchers)
+        await until_equal(self.consumers, dispatchers)
 
     async def until_count(self, queue: str, messages: int) -> None:
-        await until(lambda: self.count(queue), messages)
+        await until_equal(lambda: self.count(queue), messages)
 
     async def dead_letter(self) -> AbstractIncomingMessage:
         queue = await self.channel.get_queue(DEAD_LETTERS.name)
@@ -171,10 +171,11 @@ class DispatcherRig:
         raise AssertionError
 
 
-async def until(count: Callable[[], Awaitable[int]], expected: int) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while await count() != expected:  # noqa: ASYNC110  # the broker sends no notification
-            await asyncio.sleep(POLL_INTERVAL)
+async def until_equal(count: Callable[[], Awaitable[int]], expected: int) -> None:
+    async def is_equal() -> bool:
+        return await count() == expected
+
+    await until(is_equal, within=TIMEOUT, what=f"a count of {expected}")
 
 
 @pytest.fixture

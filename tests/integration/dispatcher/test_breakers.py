@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import pytest
 from tests.fakes.tickets import ticket
-from tests.integration.dispatcher.conftest import POLL_INTERVAL, TIMEOUT, DispatcherRig, until
+from tests.integration.dispatcher.conftest import TIMEOUT, DispatcherRig, until_equal
+from tests.rig.polling import POLL_INTERVAL
 
 from harebell.contract import amqp_names
 from harebell.contract.breakers import BreakerSnapshot, BreakerSnapshotEntry
@@ -103,7 +104,7 @@ async def test_dispatcher_defers_the_tickets_of_a_failing_downstream_and_release
         now = rig.clock.now()
         await rig.stage([*rig.tickets_due_in(0, tickets=3), healthy_ticket(7, now)])
         received = await rig.receive(1)
-        await until(lambda: deferred_batches(rig), 1)  # one message of three tickets
+        await until_equal(lambda: deferred_batches(rig), 1)  # one message of three tickets
 
     assert [each.ticket.downstream for each in received] == ["task:acme.report"]
 
@@ -134,7 +135,7 @@ async def test_starting_dispatcher_consumes_tickets_only_after_a_snapshot(
         await until_snapshot_requested(rig)
         consumers = await rig.consumers()
         await publish_snapshot(rig, forced="open")
-        await until(lambda: deferred_batches(rig), 1)
+        await until_equal(lambda: deferred_batches(rig), 1)
 
     assert consumers == 0
     assert rig.received == []
@@ -149,7 +150,7 @@ async def test_deferred_ticket_is_released_when_the_breaker_is_no_longer_forced_
         await publish_snapshot(rig, forced="open", forced_until=rig.tickets_due_in(2)[0].due_at)
         await rig.until_consuming()
         await rig.stage(rig.tickets_due_in(0, tickets=2))
-        await until(lambda: deferred_batches(rig), 1)
+        await until_equal(lambda: deferred_batches(rig), 1)
         await publish_snapshot(rig)
         received = await rig.receive(2)
 

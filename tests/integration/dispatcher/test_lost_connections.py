@@ -4,7 +4,7 @@ from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
-from tests.integration.dispatcher.conftest import DispatcherRig, until
+from tests.integration.dispatcher.conftest import DispatcherRig, until_equal
 from tests.rig.servers import Servers
 
 from harebell.contract.errors import Unroutable
@@ -36,7 +36,7 @@ async def close_both(servers: Servers, amqp_url: str, name: str) -> None:
         remaining.difference_update(close_connections(servers, amqp_url, remaining))
         return len(remaining)
 
-    await until(close_listed, 0)
+    await until_equal(close_listed, 0)
 
 
 async def test_no_ticket_is_lost_or_late_when_the_connections_are_closed(
@@ -67,7 +67,7 @@ async def test_dispatcher_declares_a_deleted_queue_again_and_consumes_it(
     async with rig.dispatcher():
         await rig.until_consuming()
         await rig.channel.queue_delete(DISPATCHER.name)
-        await until(staged, 1)
+        await until_equal(staged, 1)
         received = await rig.receive(1)
 
     assert len(received) == 1
