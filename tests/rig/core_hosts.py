@@ -1,4 +1,4 @@
-"""Virtual hosts with the topology of the services, which tests use one after the other.
+"""Virtual hosts with the topology `CORE`, which tests use one after the other.
 
 The queues of one host take half a second of CPU time to create and to delete.
 """
@@ -26,7 +26,7 @@ class CoreHosts:
     """The hosts of one session. A host that a test changed is deleted, and not used again."""
 
     servers: Servers
-    free: list[str] = field(default_factory=list)
+    _free: list[str] = field(default_factory=list)
     _opened: dict[str, ExitStack] = field(default_factory=dict)
     _definitions: list[str] = field(default_factory=list)
 
@@ -34,19 +34,21 @@ class CoreHosts:
     @contextmanager
     def open(cls, servers: Servers) -> Iterator["CoreHosts"]:
         hosts = cls(servers=servers)
-        yield hosts
-        for url in list(hosts._opened):
-            hosts._close(url)
+        try:
+            yield hosts
+        finally:
+            for url in list(hosts._opened):
+                hosts._close(url)
 
     @asynccontextmanager
     async def host(self) -> AsyncIterator[str]:
         """Yield the URL of a host with every part of `CORE` and without messages."""
-        url = self.free.pop() if self.free else await self._declare()
+        url = self._free.pop() if self._free else await self._declare()
         yield url
         if self.servers.private is None:
             self._close(url)
         elif await self._is_empty(url) and self._read(url) == self._definitions:
-            self.free.append(url)
+            self._free.append(url)
         else:
             self._close(url)
 
