@@ -205,7 +205,7 @@ class DlqEnvironment:
             rows = [row async for row in list_(state="all")]
             return rows if len(rows) >= number else []
 
-        return await until(all_rows, what=f"{number} dead letters")
+        return await until(all_rows, within=TIMEOUT, what=f"{number} dead letters")
 
     async def next_tickets(self, number: int) -> list[dict[str, Any]]:
         """Return the next tickets in the queue of the dispatcher."""
@@ -224,7 +224,7 @@ class DlqEnvironment:
             found = await self._inspect(queue)
             return found is not None and bool(found.consumer_count)
 
-        await until(is_consumed, what=f"a consumer of {queue}")
+        await until(is_consumed, within=TIMEOUT, what=f"a consumer of {queue}")
 
     async def wait_until_empty(self, queue: str) -> None:
         """Wait until the broker has delivered every message of the queue."""
@@ -233,7 +233,7 @@ class DlqEnvironment:
             found = await self._inspect(queue)
             return found is not None and not found.message_count
 
-        await until(is_empty, what=f"an empty queue {queue}")
+        await until(is_empty, within=TIMEOUT, what=f"an empty queue {queue}")
 
     async def _inspect(self, queue: str) -> Queue.DeclareOk | None:
         async with self.connection.channel() as channel:

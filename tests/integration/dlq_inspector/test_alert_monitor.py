@@ -48,7 +48,9 @@ async def bind_queue(environment: DlqEnvironment, *verbs: str) -> AbstractQueue:
 
 
 async def next_event(queue: AbstractQueue) -> dict[str, Any]:
-    message = await until(lambda: queue.get(no_ack=True, fail=False), what="an event")
+    message = await until(
+        lambda: queue.get(no_ack=True, fail=False), within=TIMEOUT, what="an event"
+    )
     assert message is not None
     [event] = orjson.loads(message.body)
     return dict(event)
@@ -226,12 +228,18 @@ async def until_tried(environment: DlqEnvironment, tries: int) -> None:
     """Wait until the only alert has failed this number of times."""
     query = """SELECT tries >= $1 FROM alert_posts
                WHERE delivered_at IS NULL AND next_try_at > now()"""
-    await until(lambda: environment.database.fetchval(query, tries), what=f"{tries} tries")
+    await until(
+        lambda: environment.database.fetchval(query, tries), within=TIMEOUT, what=f"{tries} tries"
+    )
 
 
 async def until_delivered(environment: DlqEnvironment, alerts: int) -> None:
     query = "SELECT count(*) >= $1 FROM alert_posts WHERE delivered_at IS NOT NULL"
-    await until(lambda: environment.database.fetchval(query, alerts), what=f"{alerts} alerts")
+    await until(
+        lambda: environment.database.fetchval(query, alerts),
+        within=TIMEOUT,
+        what=f"{alerts} alerts",
+    )
 
 
 async def retried_post(environment: DlqEnvironment, server: WebhookServer) -> dict[str, Any]:

@@ -94,7 +94,7 @@ async def test_command_that_dies_again_opens_its_dead_letter_again(dlq: DlqEnvir
         found = await only(dlq)
         return found if found.state == "open" else None
 
-    reopened = await until(reopened_one, what="an open dead letter")
+    reopened = await until(reopened_one, within=TIMEOUT, what="an open dead letter")
     assert reopened is not None
     assert (repeated.id, repeated.state) == (dead.id, "replayed")
     assert (reopened.id, reopened.dead_at) == (dead.id, later)

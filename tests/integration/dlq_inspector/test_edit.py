@@ -8,6 +8,7 @@ import orjson
 import pytest
 from tests.integration.dlq_inspector.environment import (
     TARGET,
+    TIMEOUT,
     DlqEnvironment,
     dead_letter_id,
 )
@@ -159,7 +160,7 @@ async def test_dead_letter_of_an_older_release_is_stored_and_shown_without_liter
         rows = await dlq.database.fetch(find)
         return rows if len(rows) == 3 else []
 
-    rows = await until(three_rows, what="three dead letters")
+    rows = await until(three_rows, within=TIMEOUT, what="three dead letters")
     stored = str([(row["payload"], row["body"]) for row in rows])
     assert "acme.example" in stored
     assert "url-pass" not in stored

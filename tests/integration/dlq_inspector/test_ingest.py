@@ -9,6 +9,7 @@ from tests.integration.dlq_inspector.environment import (
     NINE,
     SCHEDULE,
     TARGET,
+    TIMEOUT,
     DlqEnvironment,
     dead_letter_id,
     dead_run,
@@ -116,7 +117,7 @@ async def test_message_that_the_broker_dead_letters_has_its_queue(dlq: DlqEnviro
         arguments={"x-dead-letter-exchange": amqp_names.UNDELIVERED},
     )
     await dlq.publish("", source.name, b"poison", None, headers={"colour": "red"})
-    message = await until(lambda: source.get(fail=False), what="the message")
+    message = await until(lambda: source.get(fail=False), within=TIMEOUT, what="the message")
     assert message is not None
     await message.reject()
 
@@ -194,7 +195,7 @@ async def deliver_without_acknowledgement(environment: DlqEnvironment) -> None:
         environment.settings.amqp_url.get_secret_value()
     ) as connection:
         queue = await (await connection.channel()).get_queue(DEAD_LETTERS.name, ensure=False)
-        await until(lambda: queue.get(fail=False), what="a dead letter")
+        await until(lambda: queue.get(fail=False), within=TIMEOUT, what="a dead letter")
 
 
 @pytest.mark.requirement("P4")

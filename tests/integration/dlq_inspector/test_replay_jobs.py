@@ -61,7 +61,7 @@ async def wait_for_job(environment: DlqEnvironment, job: UUID, **fields: Any) ->
         view = await environment.acme.replay_job(job)
         return view if has_fields(view, fields) else None
 
-    view = await until(found, what=f"a replay job with {fields}")
+    view = await until(found, within=TIMEOUT, what=f"a replay job with {fields}")
     assert view is not None
     return view
 

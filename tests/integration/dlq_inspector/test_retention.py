@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pytest
-from tests.integration.dlq_inspector.environment import DlqEnvironment, dead_letter_id
+from tests.integration.dlq_inspector.environment import TIMEOUT, DlqEnvironment, dead_letter_id
 from tests.rig.polling import until
 
 from harebell.contract.accepted_commands import AcceptedCommand
@@ -47,7 +47,11 @@ async def test_old_dead_letter_is_deleted_with_every_row_that_refers_to_it(
     item = AcceptedCommand(index=0, request_id="r-1", body={"ids": [str(dead_letter_id(old))]})
     await dlq.send_items("dlq.replay_job.start", item)
     await dlq.next_response()
-    await until(lambda: dlq.database.fetchval("SELECT taken FROM replay_jobs"))
+    await until(
+        lambda: dlq.database.fetchval("SELECT taken FROM replay_jobs"),
+        within=TIMEOUT,
+        what="the job",
+    )
     await dlq.database.execute(
         """UPDATE replay_jobs SET state = 'done', next_check_at = NULL,
            finished_at = now() - interval '91 days'"""

@@ -99,7 +99,7 @@ async def test_intake_declares_a_deleted_queue_again(intake: IntakeBus) -> None:
     await intake.query("schedule.list", {})
 
     await intake.channel.queue_delete(QUERY.name)
-    await until(lambda: is_routed(intake, "schedule.list"), what="the queue")
+    await until(lambda: is_routed(intake, "schedule.list"), within=TIMEOUT, what="a queue")
 
     assert (await intake.next_response())["ok"]
 

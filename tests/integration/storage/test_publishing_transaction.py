@@ -75,7 +75,7 @@ async def test_commit_with_an_unknown_result_republishes_the_tickets(
 ) -> None:
     committing = asyncio.create_task(insert_and_publish(faulty_pool, 5))
 
-    pid = await until(lambda: faulty_pool.pool.fetchval(COMMITTING), what="the commit")
+    pid = await until(lambda: faulty_pool.pool.fetchval(COMMITTING), within=10, what="the commit")
     await faulty_pool.pool.execute("SELECT pg_terminate_backend($1)", pid)
 
     with pytest.raises(DatabaseUnavailable):
