@@ -29,7 +29,7 @@ from harebell.audit.store import connect_read_only
 from harebell.dev.os_user import unprivileged_user
 from harebell.dev.plan import ServiceCounts
 from harebell.dev.postgres import DATA, Database
-from harebell.domain.fencing_token import SEQ_BITS
+from harebell.domain.run_states import SEQ_BITS
 from harebell.storage.engine import open_pool
 from harebell.storage.migrate import migrate
 

@@ -19,7 +19,7 @@ from harebell.audit.audit import Scope, run_audit
 from harebell.audit.model.records import FindingKind
 from harebell.audit.store import connect_read_only
 from harebell.dev.plan import ServiceCounts
-from harebell.domain.fencing_token import SEQ_BITS
+from harebell.domain.run_states import SEQ_BITS
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 

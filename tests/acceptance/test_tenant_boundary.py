@@ -36,7 +36,7 @@ from harebell.contract.amqp_names import (
 )
 from harebell.contract.ids import RunKey
 from harebell.dev.plan import ServiceKind
-from harebell.domain.fencing_token import fencing_token
+from harebell.domain.run_states import fencing_token
 from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, QUERY, undelivered_queue
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]

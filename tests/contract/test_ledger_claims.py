@@ -25,8 +25,7 @@ from tests.contract.ledger_rows import (
 )
 
 from harebell.contract.ids import RunKey
-from harebell.domain.fencing_token import fencing_token
-from harebell.domain.run_states import RunState
+from harebell.domain.run_states import RunState, fencing_token
 from harebell.storage.runs import claims, completion, key_arrays, staging
 from harebell.storage.runs.claims import Claim, ClaimKey, ClaimRejection
 from harebell.ticker.store import schedules

@@ -20,9 +20,8 @@ from tests.contract.ledger_rows import (
 from tests.rig.servers import Servers
 
 from harebell.contract.ids import RunKey
-from harebell.domain.fencing_token import MAX_EPOCH, fencing_token, seq_of
 from harebell.domain.retry import LEASE_EXPIRED
-from harebell.domain.run_states import AttemptCompletion, RunState
+from harebell.domain.run_states import MAX_EPOCH, AttemptCompletion, RunState, fencing_token, seq_of
 from harebell.storage.runs import claims, completion
 
 ROW = Row(RunState.RUNNING, 1, "cancelled", has_stop_request=True)

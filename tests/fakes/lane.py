@@ -16,17 +16,15 @@ from harebell.domain.url_policy import Egress
 from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.attempts import LaneAttempts
+from harebell.executor.running.bulkheads import TargetBulkhead, TenantAttempts, TenantBulkhead
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.leases import LeaseKeeper
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
-from harebell.executor.running.target_bulkhead import TargetBulkhead
-from harebell.executor.running.tenant_bulkhead import TenantAttempts, TenantBulkhead
 from harebell.executor.targets.amqp import AmqpTargets
-from harebell.executor.targets.attempt import AttemptOutcome
+from harebell.executor.targets.attempt import AttemptOutcome, PolicyGuard
 from harebell.executor.targets.call import Targets
 from harebell.executor.targets.http import HttpTargets
-from harebell.executor.targets.policy_guard import PolicyGuard
 from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import LoadedTask, TaskTargets
 from harebell.runtime.clock import Clock, monotonic

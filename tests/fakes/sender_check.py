@@ -3,8 +3,8 @@
 from typing import Any, cast
 
 from harebell.domain.sender import IdentityMode, SenderPolicy
+from harebell.messaging.event_publisher import RejectionEvents
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.replies import ReplySender
 from harebell.messaging.sender_check import SenderCheck
 

@@ -10,7 +10,7 @@ from tests.fakes.schedules import ID, TASK
 from harebell.contract.commands import SCHEDULE_COMMANDS
 from harebell.ticker.commands.handlers import CommandContext, apply_command
 from harebell.ticker.model.unit_of_work import UnitOfWork
-from harebell.ticker.store.save import save_unit_of_work
+from harebell.ticker.plan_writer import save_unit_of_work
 from harebell.ticker.store.schedules import save_states
 
 TENANT: Final = "default"

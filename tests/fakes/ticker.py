@@ -25,8 +25,7 @@ from harebell.ticker.model.planning import plan_schedule, plan_unit
 from harebell.ticker.model.planning_window import PlanningStep
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import VersionStatus
-from harebell.ticker.plan_writer import save_planning_steps
-from harebell.ticker.store.save import save_unit_of_work
+from harebell.ticker.plan_writer import save_planning_steps, save_unit_of_work
 from harebell.ticker.store.schedules import load_due, load_unit_of_work, save_states
 from harebell.ticker.store.versions import VersionCache
 

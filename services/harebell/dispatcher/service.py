@@ -15,9 +15,8 @@ from harebell.dispatcher import metrics
 from harebell.dispatcher.breakers.breaker import BreakerConfig
 from harebell.dispatcher.breakers.registry import BreakerRegistry
 from harebell.dispatcher.breakers.sync import BreakerSync
-from harebell.dispatcher.release.forwarder import Forwarder
+from harebell.dispatcher.release.forwarder import Forwarder, PendingAcks
 from harebell.dispatcher.release.gates import Gates
-from harebell.dispatcher.release.pending_acks import PendingAcks
 from harebell.dispatcher.release.queue import (
     MAX_OPEN_DELIVERIES,
     MAX_QUEUED_TICKETS,

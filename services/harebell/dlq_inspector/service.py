@@ -28,9 +28,9 @@ from harebell.messaging.accepted_messages import CommandReplies, read_messages
 from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
 from harebell.messaging.consumer import Consumer, OptionalQueues, OrderedWorker
 from harebell.messaging.credits import granting_credits, tenant_of
+from harebell.messaging.event_publisher import RejectionEvents
 from harebell.messaging.fair_worker import FairConcurrentWorker
 from harebell.messaging.isolation import isolating
-from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.sender_check import SenderCheck, is_foreign
 from harebell.messaging.topology.bus import (
     ALERT,

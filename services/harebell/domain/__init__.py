@@ -1,14 +1,13 @@
 """Pure rules that more than one package uses: no I/O, no clock, no randomness.
 
-* run_states           states, reasons and transitions of runs and schedules
+* run_states           states, reasons, transitions and fencing tokens of runs
 * schedule_status      the state of a schedule as users see it, its result and its counts
 * cron                 cron expressions in their time zones
 * recurrence           the next scheduled time of a version
 * calendars            decisions of calendars about scheduled times, days and starts
 * moved_times          times that calendars move to another day
 * pinned_calendars     the rule of the calendars that a version contains
-* validation           checks of `when` beyond its shape
-* calendar_check       checks of calendars and of the calendars of a schedule
+* validation           checks of `when` and of calendars beyond their shape
 * default_schedule     the timing of schedules without `when`
 * planner              the runs to stage
 * versions             versions and the time in which each is in force
@@ -27,7 +26,6 @@
 * reply_queue          the queues to which replies may go
 * event_budget         the number of rejection events that a tenant may cause
 * progress             the age of a report of progress, and the limit of its events
-* fencing_token        the epoch of the database above the sequence number of a claim
 * webhook_signature    keys, signatures and verification of Standard Webhooks
 * url_policy           the addresses that HTTP targets may reach
 * literal_secrets      secrets in targets: refused values, warnings and policies

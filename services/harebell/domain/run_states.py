@@ -1,4 +1,4 @@
-"""The model of the ledger: states, reasons and transitions of runs.
+"""The model of the ledger: states, reasons, transitions and fencing tokens of runs.
 
 The SQL of `storage/runs` takes its states from this model, and `tests/contract` compares both.
 """
@@ -16,6 +16,9 @@ from harebell.domain.retry import Dead, Decision, Expired, Retry
 # oldest partition that a migration creates. The setting HAREBELL_RUN_RETENTION decides the age of
 # the runs that the ticker removes, which may be smaller or larger.
 RETENTION: Final = timedelta(days=30)
+
+SEQ_BITS: Final = 32  # of `seq`, below the epoch
+MAX_EPOCH: Final = 2**21 - 1  # so that a token stays below 2**53, which every JSON reader can store
 
 
 class RunState(StrEnum):
@@ -258,3 +261,18 @@ def state_after(decision: Decision) -> tuple[RunState, str | None, datetime | No
             return RunState.DEAD, reason, None
         case Expired():
             return RunState.EXPIRED, Reason.EXPIRED, None
+
+
+def fencing_token(epoch: int | None, seq: int) -> int:
+    """Return the fencing token of a claim: the epoch of the database above the `seq` of the row.
+
+    A promoted standby may lack the last claims, so its rows may issue a `seq` that a target has
+    seen. Its higher epoch makes every token of its claims higher than all earlier ones.
+    A row that an older release claimed has no epoch.
+    """
+    return (epoch or 0) << SEQ_BITS | seq
+
+
+def seq_of(token: int) -> int:
+    """Return the `seq` of the row directly after the claim."""
+    return token & ((1 << SEQ_BITS) - 1)

@@ -13,10 +13,10 @@ from harebell.executor.claiming.claimer import Claimer
 from harebell.executor.claiming.overlap import claim_each_at_due_time
 from harebell.executor.model.claimed_run import target_share
 from harebell.executor.model.probes import Probes
+from harebell.executor.running.bulkheads import requeue_ttl
 from harebell.executor.running.rate_limiter import RateLimiter
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
-from harebell.executor.running.target_bulkhead import requeue_ttl
 from harebell.messaging.acknowledge import ABANDONED, DONE, Delivery, Outcome
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader, parse_ticket_headers

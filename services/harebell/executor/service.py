@@ -20,9 +20,9 @@ from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import lease_seconds
 from harebell.executor.model.probes import Probes
 from harebell.executor.receiver import Claimers, LaneReceiver
-from harebell.executor.running.attempt_spans import AttemptSpans
-from harebell.executor.running.attempts import LaneAttempts
+from harebell.executor.running.attempts import AttemptSpans, LaneAttempts
 from harebell.executor.running.blackouts import Blackouts
+from harebell.executor.running.bulkheads import TargetBulkhead, TenantAttempts, TenantBulkhead
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.delegations import Delegations
 from harebell.executor.running.leases import LeaseKeeper, consume_control_queue
@@ -30,15 +30,13 @@ from harebell.executor.running.rate_limiter import RateLimiter
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
 from harebell.executor.running.stop_requests import StopRequestHandler
-from harebell.executor.running.target_bulkhead import TargetBulkhead
-from harebell.executor.running.tenant_bulkhead import TenantAttempts, TenantBulkhead
 from harebell.executor.running.timers import TimerFactory, best_timer, loop_timer
 from harebell.executor.running.unstarted_runs import return_unstarted
 from harebell.executor.targets.amqp import open_amqp
+from harebell.executor.targets.attempt import PolicyGuard
 from harebell.executor.targets.call import Targets
 from harebell.executor.targets.call_signer import CallSigner
 from harebell.executor.targets.http import HttpTargets
-from harebell.executor.targets.policy_guard import PolicyGuard
 from harebell.executor.targets.secret_values import SecretResolver
 from harebell.executor.targets.task import TaskTargets, installed_tasks
 from harebell.executor.targets.tenant_tls import TlsContexts

@@ -22,10 +22,10 @@ from harebell.intake.queries.store import IntakeStore
 from harebell.messaging.acknowledge import Delivery
 from harebell.messaging.consumer import Consumer, OptionalQueues
 from harebell.messaging.credits import read_credits
+from harebell.messaging.event_publisher import RejectionEvents
 from harebell.messaging.exclusive_consumer import ExclusiveQueue, consume_exclusively
 from harebell.messaging.fair_worker import FairConcurrentWorker, FairWorker
 from harebell.messaging.isolation import answering, isolating
-from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.sender_check import SenderCheck
 from harebell.messaging.topology.bus import (
     CORE,

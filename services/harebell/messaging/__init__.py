@@ -19,11 +19,10 @@
 * exclusive_consumer   consumers of queues that belong to one instance
 * foreign_messages     messages between services that no service has published
 * sender_check         the check of the sender, the route and the reply queue of a message
-* rejection_events     events of rejections, within the budget of each tenant
 * replies              responses to the senders of commands and queries
 * dead_letters         messages that no service can process
 * run_events           events, stop requests and dead letters of runs
 * run_log              log lines of the transitions of runs
-* event_publisher      publishing and counting of events
+* event_publisher      publishing and counting of events, those of rejections within a budget
 * metrics              counters of ended runs, attempts and refused messages
 """

@@ -1,4 +1,7 @@
-"""Publishing of events in batches, and the metrics of the runs and attempts in them."""
+"""Publishing of events in batches, and the metrics of the runs and attempts in them.
+
+The budget of each tenant bounds the events of its rejections.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,9 +15,11 @@ from harebell.contract.amqp_names import CLOUDEVENTS, EVENTS, message_key, messa
 from harebell.contract.errors import HarebellError, Unroutable
 from harebell.contract.events import EventJson
 from harebell.contract.json_codec import encode_plain
+from harebell.domain.event_budget import EventBudget
 from harebell.domain.run_states import AttemptCompletion, RunEnd
 from harebell.messaging import metrics, run_log
 from harebell.messaging.publisher import OutgoingMessage, Publisher
+from harebell.runtime.clock import monotonic
 
 MAX_EVENTS: Final = 500  # in one message
 
@@ -115,3 +120,32 @@ def _count(events: Iterable[OutgoingEvent]) -> None:
             duration.observe((attempt.duration_ms or 0) / 1000)
     for labels, count in runs.items():
         metrics.RUNS.labels(*labels).inc(count)
+
+
+log = structlog.get_logger()
+
+
+class RejectionEvents:
+    """The publisher of `schedule.rejected`, which omits the events over the budget of a tenant.
+
+    Without the budget, a tenant that reads these events and sends each as a command starts a loop.
+    """
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._budget = EventBudget()
+
+    async def publish(self, events: Iterable[OutgoingEvent]) -> None:
+        """Publish the events within the budgets, and count the others. Raise no error."""
+        groups: dict[str, list[OutgoingEvent]] = {}
+        for event in events:
+            groups.setdefault(event.tenant, []).append(event)
+        allowed: list[OutgoingEvent] = []
+        for tenant, group in groups.items():
+            taken = self._budget.take(tenant, len(group), monotonic())
+            allowed += group[:taken]
+            if taken < len(group):
+                metrics.OMITTED_EVENTS.inc(len(group) - taken)
+                log.info("rejection events omitted", tenant=tenant, events=len(group) - taken)
+        if allowed:
+            await publish_events(self._publisher, allowed)

@@ -23,9 +23,8 @@ from harebell.domain.sender import (
 )
 from harebell.messaging import metrics
 from harebell.messaging.acknowledge import Delivery
-from harebell.messaging.event_publisher import OutgoingEvent
+from harebell.messaging.event_publisher import OutgoingEvent, RejectionEvents
 from harebell.messaging.received_properties import Undecodable
-from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.replies import ReplySender, reply
 from harebell.messaging.topology.bus import tenant_of_queue
 from harebell.runtime.clock import Clock

@@ -4,7 +4,7 @@
 * commands        the application of accepted commands
 * model           the pure rules: versions, units of work, planning
 * store           the SQL of schedules, versions, command results and breakers
-* plan_writer     writing the runs of a plan and the states after them
+* plan_writer     writing the changes of a batch, the runs of a plan and the states after them
 * stager          the passes that stage runs within the horizon
 * planning_budget the time for planning in one pass, and the tenants that exceed it
 * next_times      the earliest next time, above a low-water mark

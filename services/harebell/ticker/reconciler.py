@@ -34,9 +34,8 @@ from harebell.ticker.model.counted_runs import needs_outcomes, schedules_to_reco
 from harebell.ticker.model.outcomes import apply_outcomes
 from harebell.ticker.model.planning import plan_unit
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.plan_writer import SaveResult, save_planning_steps
+from harebell.ticker.plan_writer import SaveResult, save_planning_steps, save_unit_of_work
 from harebell.ticker.store import schedules
-from harebell.ticker.store.save import save_unit_of_work
 from harebell.ticker.store.versions import VersionCache
 
 POLL_INTERVAL: Final = 1.0  # seconds, while a schedule waits for the end of a run

@@ -17,7 +17,7 @@ from tests.fakes.tickets import NINE, ticket
 from harebell.contract.target import HttpCall
 from harebell.dev.plan import name_of
 from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.executor.running.attempt_spans import AttemptSpans
+from harebell.executor.running.attempts import AttemptSpans
 from harebell.executor.targets.client_spans import start_request
 from harebell.executor.targets.http_request import request_of
 from harebell.messaging import run_log

@@ -10,8 +10,14 @@ from uuid import UUID
 from tests.fakes.ledger.store import Transaction
 
 from harebell.contract.ids import RunKey
-from harebell.domain.fencing_token import fencing_token
-from harebell.domain.run_states import RESTAGEABLE, Actor, Reason, RunState, is_allowed
+from harebell.domain.run_states import (
+    RESTAGEABLE,
+    Actor,
+    Reason,
+    RunState,
+    fencing_token,
+    is_allowed,
+)
 
 RUNS = "runs"
 

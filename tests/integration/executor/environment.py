@@ -11,8 +11,7 @@ from tests.fakes.tickets import ticket
 
 from harebell.connection.amqp import PUBLISH_TIMEOUT
 from harebell.contract.ticket import Ticket
-from harebell.domain.fencing_token import seq_of
-from harebell.domain.run_states import NewRun, Placement
+from harebell.domain.run_states import NewRun, Placement, seq_of
 from harebell.executor.claiming.claimer import Claimer, DirectClaim
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.model.start_queue import StartQueue

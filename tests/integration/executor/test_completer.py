@@ -17,9 +17,8 @@ from tests.rig.polling import until
 
 from harebell.contract.ids import RunKey
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
-from harebell.domain.fencing_token import seq_of
 from harebell.domain.retry import Failure
-from harebell.domain.run_states import RunState
+from harebell.domain.run_states import RunState, seq_of
 from harebell.executor import metrics
 from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import ClaimedRun

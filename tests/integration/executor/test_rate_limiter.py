@@ -10,7 +10,7 @@ from tests.integration.executor.environment import FaultyPool, open_faulty_pool,
 
 from harebell.contract.policy import RateLimit, RateLimitScope
 from harebell.contract.ticket import Ticket
-from harebell.domain.fencing_token import seq_of
+from harebell.domain.run_states import seq_of
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running import rate_limiter
 from harebell.executor.running.claimed_runs import ClaimedRuns

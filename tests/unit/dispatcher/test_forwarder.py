@@ -13,8 +13,7 @@ from tests.fakes.tickets import NINE, header, headers
 from harebell.connection.amqp import PUBLISH_TIMEOUT, Connection
 from harebell.contract import amqp_names
 from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
-from harebell.dispatcher.release.forwarder import Forwarder
-from harebell.dispatcher.release.pending_acks import PendingAck, PendingAcks
+from harebell.dispatcher.release.forwarder import Forwarder, PendingAck, PendingAcks
 from harebell.messaging.acknowledge import DONE
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader

@@ -6,7 +6,7 @@ import pytest
 from tests.fakes.tickets import headers
 
 from harebell.contract.errors import BrokerUnavailable
-from harebell.dispatcher.release.pending_acks import PendingAcks
+from harebell.dispatcher.release.forwarder import PendingAcks
 from harebell.messaging.acknowledge import ABANDONED, DONE
 
 

@@ -15,7 +15,6 @@ from harebell.contract.ids import RunKey
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
 from harebell.contract.ticket import RunSpec
-from harebell.domain.calendar_check import check_calendars
 from harebell.domain.calendars import MAX_BOUNDARIES
 from harebell.domain.pinned_calendars import blackouts_of
 from harebell.domain.planned_times import PlannedSchedule, PlannedSpan, planned_spans
@@ -23,6 +22,7 @@ from harebell.domain.planner import StartDelays
 from harebell.domain.preview import NoteKind, describe_run
 from harebell.domain.run_states import ScheduleState
 from harebell.domain.timetables import DueTimesCache, Timetable, datetime_of
+from harebell.domain.validation import check_calendars
 from harebell.domain.versions import VersionWindow
 
 # `NINE` is a Friday.

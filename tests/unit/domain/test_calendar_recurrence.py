@@ -11,9 +11,9 @@ from harebell.contract.calendar import PinnedCalendar, ScheduleCalendars
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
-from harebell.domain.calendar_check import MAX_MOVED_TIMES, check_calendars, check_pinned
 from harebell.domain.calendars import ExcludedTime, ShiftedTime
 from harebell.domain.recurrence import CalendarRecurrence, Recurrence, next_times, recurrence_of
+from harebell.domain.validation import MAX_MOVED_TIMES, check_calendars, check_pinned
 
 ID = UUID(int=1)
 NOON = datetime(2027, 12, 23, 12, tzinfo=UTC)

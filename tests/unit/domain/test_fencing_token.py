@@ -1,6 +1,6 @@
 """The fencing token: an epoch above a sequence number."""
 
-from harebell.domain.fencing_token import MAX_EPOCH, fencing_token, seq_of
+from harebell.domain.run_states import MAX_EPOCH, fencing_token, seq_of
 
 MAX_SEQ = 2**31 - 1  # of the column
 

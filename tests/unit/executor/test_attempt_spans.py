@@ -22,7 +22,7 @@ from harebell.domain.retry import Failure
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.domain.url_policy import Egress
 from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.executor.running.attempt_spans import AttemptSpans, exemplar_of
+from harebell.executor.running.attempts import AttemptSpans, exemplar_of
 from harebell.executor.targets.http import HttpTargets
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -5,7 +5,7 @@ from uuid import UUID
 from tests.fakes.tickets import NINE
 
 from harebell.contract.ids import RunKey
-from harebell.executor.claiming.in_doubt import MAX_IN_DOUBT, InDoubtClaims
+from harebell.executor.claiming.claimer import MAX_IN_DOUBT, InDoubtClaims
 from harebell.storage.runs.claims import ClaimKey
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from harebell.executor.model.throughput import MAX_UNSTARTED
-from harebell.executor.running.target_bulkhead import (
+from harebell.executor.running.bulkheads import (
     MAX_IDLE_TARGETS,
     MAX_REQUEUE,
     TargetBulkhead,

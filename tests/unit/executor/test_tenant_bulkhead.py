@@ -7,7 +7,7 @@ from tests.fakes.lane import OTHER, TIMEOUT, LaneHarness
 from tests.fakes.tickets import ticket
 
 from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.executor.running.tenant_bulkhead import TenantAttempts, TenantBulkhead
+from harebell.executor.running.bulkheads import TenantAttempts, TenantBulkhead
 
 ACME, UMBRELLA = "acme", "umbrella"
 

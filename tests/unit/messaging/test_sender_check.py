@@ -17,8 +17,7 @@ from harebell.domain.event_budget import MAX_BURST
 from harebell.domain.sender import IdentityMode, Sender, is_service
 from harebell.messaging import metrics
 from harebell.messaging.acknowledge import Delivery
-from harebell.messaging.event_publisher import OutgoingEvent
-from harebell.messaging.rejection_events import RejectionEvents
+from harebell.messaging.event_publisher import OutgoingEvent, RejectionEvents
 from harebell.messaging.sender_check import REJECTED, SENDER, SenderCheck, is_foreign
 
 DIRECT = "amq.rabbitmq.reply-to.token"

@@ -3,6 +3,5 @@
 * queue            the release queue: tickets until their lead
 * gates            rules that may defer a due ticket
 * rates            gates for the runs per second of a tenant and of a target
-* forwarder        the publisher of ticket batches, with retries
-* pending_acks     deliveries that wait until all their tickets are published
+* forwarder        the publisher of ticket batches, and the deliveries that wait for it
 """

@@ -2,16 +2,17 @@
 
 import asyncio
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import structlog
 
 from harebell.contract import amqp_names
 from harebell.contract.dead_letter import DeadMessage
 from harebell.contract.errors import BrokerUnavailable, HarebellError, Unroutable
+from harebell.contract.ids import RunKey
 from harebell.dispatcher import metrics
-from harebell.dispatcher.release.pending_acks import PendingAcks
 from harebell.dispatcher.release.queue import NO_SUCH_POOL, is_past_pool_deadline
+from harebell.messaging.acknowledge import ABANDONED, DONE, Outcome
 from harebell.messaging.dead_letters import dead_letter_of_message
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.ticket_batches import TicketHeader
@@ -21,6 +22,72 @@ from harebell.messaging.topology.delay_queues import REQUEUE_TTL_MS
 from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock
 from harebell.runtime.retries import backoff_delay
+
+
+class PendingAck:
+    """One delivery. Its outcome is `DONE` after the publication of its last ticket."""
+
+    def __init__(self, tickets: int) -> None:
+        self._unpublished = tickets
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        if not tickets:
+            self._end(DONE)
+
+    def count_published(self) -> None:
+        self._unpublished -= 1
+        if not self._unpublished:
+            self._end(DONE)
+
+    def abandon(self) -> None:
+        self._end(ABANDONED)
+
+    def fail(self, error: Exception) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+
+    def _end(self, outcome: Outcome) -> None:
+        if not self.outcome.done():  # a lost connection cancels the handler and its future
+            self.outcome.set_result(outcome)
+
+
+class PendingAcks:
+    """The unpublished tickets of a dispatcher, each with the deliveries that contain it."""
+
+    def __init__(self) -> None:
+        self._deliveries: dict[tuple[RunKey, int], list[PendingAck]] = {}
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def register(self, tickets: Sequence[TicketHeader]) -> tuple[PendingAck, list[TicketHeader]]:
+        """Return the pending ack of a delivery, and its tickets that were not registered before."""
+        pending = PendingAck(len(tickets))
+        new_tickets = []
+        for ticket in tickets:
+            deliveries = self._deliveries.setdefault(ticket.identity, [])
+            if not deliveries:
+                new_tickets.append(ticket)
+            deliveries.append(pending)
+        return pending, new_tickets
+
+    def published(self, tickets: Iterable[TicketHeader]) -> None:
+        for pending in self._remove(tickets):
+            pending.count_published()
+
+    def abandon(self, tickets: Iterable[TicketHeader]) -> None:
+        for pending in self._remove(tickets):
+            pending.abandon()
+
+    def fail(self, tickets: Iterable[TicketHeader], error: Exception) -> None:
+        """Raise the error in the handlers of the deliveries, which then retry."""
+        for pending in self._remove(tickets):
+            pending.fail(error)
+
+    def _remove(self, tickets: Iterable[TicketHeader]) -> list[PendingAck]:
+        return [
+            pending for ticket in tickets for pending in self._deliveries.pop(ticket.identity, ())
+        ]
+
 
 log = structlog.get_logger()
 

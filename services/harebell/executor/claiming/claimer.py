@@ -1,4 +1,7 @@
-"""The claimer of a lane, which claims the runs of several work batches in one statement."""
+"""The claimer of a lane, which claims the runs of several work batches in one statement.
+
+If the answer of a statement is lost, its claims are in doubt, and each run is accepted only once.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +16,6 @@ import structlog
 from harebell.contract.ids import RunKey
 from harebell.contract.ticket import Ticket
 from harebell.executor import metrics
-from harebell.executor.claiming.in_doubt import InDoubtClaims
 from harebell.executor.claiming.unclaimed_tickets import ClaimRequest, Portion, UnclaimedTickets
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.claimed_runs import ClaimedRuns
@@ -23,6 +25,41 @@ from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.runs import claims
+from harebell.storage.runs.claims import ClaimKey
+
+MAX_IN_DOUBT: Final = 10_000  # the latest claims
+
+
+@dataclass(slots=True)
+class InDoubtClaims:
+    """The claims whose statement failed, so that their commit is unknown.
+
+    From a later ticket we may learn that such a claim succeeded. If a claim was never in doubt, it
+    has given its run to this executor, so the run must not start again. As responses arrive in any
+    order, a claim may succeed after another ticket has recovered its run.
+    """
+
+    _is_open: dict[ClaimKey, bool] = field(default_factory=dict)  # False: the run was accepted
+
+    def add(self, claims: Iterable[ClaimKey]) -> None:
+        for each in claims:
+            self._is_open.setdefault(each, True)
+        for oldest in list(self._is_open)[:-MAX_IN_DOUBT]:
+            del self._is_open[oldest]
+
+    def accept_claim(self, claim: ClaimKey) -> bool:
+        """Return whether the executor may start the run of a successful claim."""
+        if not self._is_open:  # the usual case, without a hash of the claim
+            return True
+        return claim not in self._is_open or self.accept_recovered(claim)
+
+    def accept_recovered(self, claim: ClaimKey) -> bool:
+        """Return whether the executor may start a run that it turns out to own."""
+        is_open = self._is_open.get(claim, False)
+        if is_open:
+            self._is_open[claim] = False
+        return is_open
+
 
 GATHER_TIME: Final = 0.025  # seconds in which more work batches may join a statement
 # Before the due time of the first ticket. A claimer that gathers this early makes no run late.

@@ -5,7 +5,7 @@ from typing import Final
 
 from harebell.contract.ids import RunKey
 from harebell.contract.ticket import Ticket
-from harebell.domain.fencing_token import seq_of
+from harebell.domain.run_states import seq_of
 from harebell.executor.model.claimed_run import ClaimedRun
 
 MAX_PROBES: Final = 1_000  # remembered tickets of a lane; a forgotten probe is a usual attempt

@@ -2,12 +2,10 @@
 
 * claimed_runs      the registry of the runs that this executor has claimed
 * starter           the start of each run at its due time, within the slots of its lane
-* attempts          the last checks before a call, the call and its outcome
-* attempt_spans     the span of an attempt
+* attempts          the last checks before a call, the call, its span and its outcome
 * timers            timers that wake a lane
 * start_guard       blocking work between two starts
-* target_bulkhead   the share of the slots that one target may use
-* tenant_bulkhead   the share of the slots that one tenant may use, and its quota
+* bulkheads         the shares of the slots that one target and one tenant may use
 * leases            renewals of leases, and the control queue
 * delegations       leases that belong to workers
 * rate_limiter      reservations and admissions of rate limited runs

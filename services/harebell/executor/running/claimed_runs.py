@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from harebell.contract.ids import RunKey
 from harebell.contract.ticket import Ticket
-from harebell.domain.fencing_token import seq_of
+from harebell.domain.run_states import seq_of
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun
 

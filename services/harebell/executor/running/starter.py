@@ -20,9 +20,8 @@ from harebell.executor.model.start_queue import (
 )
 from harebell.executor.model.throughput import ThroughputEstimate
 from harebell.executor.running.attempts import LaneAttempts
+from harebell.executor.running.bulkheads import TargetBulkhead, TenantBulkhead
 from harebell.executor.running.start_guard import StartGuard
-from harebell.executor.running.target_bulkhead import TargetBulkhead
-from harebell.executor.running.tenant_bulkhead import TenantBulkhead
 from harebell.executor.running.timers import Timer, TimerFactory, loop_timer
 from harebell.runtime.clock import Clock, monotonic
 

@@ -2,9 +2,8 @@
 
 * call            one call of a target within its timeout, with an outcome in every case
 * secret_values   secrets of the call, and the short excerpts of its outcome
-* policy_guard    the judgement of an attempt by the tenant policy
 * call_signer     the signing keys of an attempt
-* attempt         the context and the outcome of an attempt
+* attempt         the context of an attempt, its judgement by the policy, and its outcome
 * http            the HTTP target
 * name_resolver   the look-ups of host names
 * tenant_tls      the CA and the client certificate of a tenant

@@ -1,4 +1,4 @@
-"""The context of an attempt, which its target receives, and the outcome of the attempt."""
+"""The context of an attempt, its judgement by the tenant policy, and its outcome."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,13 +19,17 @@ from harebell.contract.amqp_names import (
     SCHEDULED_FOR,
     TENANT,
 )
+from harebell.contract.errors import NotAllowed, Rejected
 from harebell.contract.progress import ascii_json
 from harebell.contract.target import delegation_of
 from harebell.contract.ticket import Ticket
 from harebell.contract.trace import TraceContext
 from harebell.contract.types import instant_text
 from harebell.domain.retry import Failure
+from harebell.domain.target_check import check_call, check_pool, check_priority
+from harebell.domain.tenant_policy import PolicySource, TenantPolicy
 from harebell.domain.webhook_signature import MessageSigner
+from harebell.runtime import metrics
 
 MAX_EXCERPT: Final = 1024  # bytes of UTF-8
 
@@ -131,3 +135,37 @@ def failure_with(code: str, error: BaseException, *, retryable: bool = True) -> 
     """Return the failure with the text of an error, of which only its type is Harebell's own."""
     own = len(f"{type(error).__name__}: ")
     return Failure(code, error_text(error), retryable=retryable, own=own)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyGuard:
+    """The policies in force and the pool of the executor."""
+
+    policies: PolicySource
+    pool: str
+
+    def policy_of(self, ticket: Ticket) -> TenantPolicy:
+        """Return the policy of the tenant of a run."""
+        return self.policies.current.of(ticket.run_spec.tenant)
+
+    def refusal(self, ticket: Ticket) -> Failure | None:
+        """Return the failure of a run that the policy forbids, or None.
+
+        The HTTP target checks its URLs itself, because redirects lead to further URLs.
+        """
+        policy = self.policy_of(ticket)
+        try:
+            check_pool(self.pool, policy)
+            check_priority(ticket.priority, policy)
+            check_call(ticket.run_spec.target, ticket.run_spec.tenant, policy)
+        except NotAllowed as error:
+            return refused(error)
+        return None
+
+
+def refused(error: Rejected) -> Failure:
+    """Return the permanent failure of an attempt without a call, and count it."""
+    if not isinstance(error, NotAllowed) or error.rule is None:
+        return Failure(error.code, excerpt(error.reason), retryable=False)
+    metrics.POLICY_REFUSALS.labels(error.code, error.rule).inc()
+    return Failure(error.code, excerpt(f"{error.field}: {error.reason}"), retryable=False)

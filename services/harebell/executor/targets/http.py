@@ -39,6 +39,7 @@ from harebell.executor.targets.attempt import (
     TargetOutcome,
     error_text,
     excerpt,
+    refused,
 )
 from harebell.executor.targets.client_spans import describe_response, start_request
 from harebell.executor.targets.http_request import (
@@ -55,7 +56,6 @@ from harebell.executor.targets.name_resolver import (
     BoundedResolver,
     CheckedResolver,
 )
-from harebell.executor.targets.policy_guard import refused
 from harebell.executor.targets.status_line import SEEN, SeenResponse, StatusLineConnector
 from harebell.executor.targets.tenant_tls import TlsContexts
 from harebell.runtime.secret_files import SecretFiles

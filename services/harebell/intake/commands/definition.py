@@ -12,12 +12,11 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted, to_invalid_input
 from harebell.contract.schedule import Definition
 from harebell.contract.target import Target, TaskTarget
-from harebell.domain.calendar_check import check_calendars, check_pinned
 from harebell.domain.literal_secrets import check_literals, check_secrets
 from harebell.domain.target_check import check_pool, check_priority, check_target
 from harebell.domain.tenant_policy import LiteralSecrets, PolicySource, TenantPolicies
 from harebell.domain.url_policy import Egress
-from harebell.domain.validation import check_expiry, check_when
+from harebell.domain.validation import check_calendars, check_expiry, check_pinned, check_when
 
 SET: Final = "set"
 _FIELDS: Final = {field.alias or name for name, field in Definition.model_fields.items()}

@@ -1,8 +1,12 @@
-"""The handler of `harebell.intake`: a batch of messages is checked, published, acknowledged."""
+"""The handler of `harebell.intake`: a batch of messages is checked, published, acknowledged.
+
+Each message has a span, to which the runs of its schedules refer.
+"""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -10,10 +14,12 @@ import structlog
 from pamqp.common import FieldValue
 
 from harebell.contract import amqp_names
+from harebell.contract.amqp_names import split_key
 from harebell.contract.commands import COMMANDS
 from harebell.contract.errors import Rejected, TooExpensive
 from harebell.contract.trace import read_trace
 from harebell.domain.sender import Sender
+from harebell.domain.trace_relation import SpanRelation
 from harebell.domain.usage_counts import PUTS, UsageCounts, UsageKey
 from harebell.intake.commands.check import (
     CheckResult,
@@ -21,7 +27,6 @@ from harebell.intake.commands.check import (
     MessageCheck,
     reject_message,
 )
-from harebell.intake.commands.command_span import end_command, start_command, with_span
 from harebell.intake.commands.publish import (
     accepted_batch_message,
     accepted_commands_message,
@@ -34,14 +39,54 @@ from harebell.intake.commands.rules import IntakePolicy
 from harebell.intake.commands.window import TenantWindows
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.credits import credit_headers
+from harebell.messaging.event_publisher import RejectionEvents
 from harebell.messaging.fair_worker import size_of
 from harebell.messaging.publisher import OutgoingMessage, Publisher
-from harebell.messaging.rejection_events import RejectionEvents
 from harebell.messaging.replies import ReplySender
 from harebell.messaging.sender_check import SenderCheck, stable_message_id
-from harebell.runtime import failpoint
+from harebell.runtime import failpoint, spans
 from harebell.runtime import metrics as runtime_metrics
 from harebell.runtime.clock import Clock, thread_cpu
+from harebell.runtime.spans import ActiveSpan
+
+PUT: Final = "schedule.put"
+CREATE: Final = "create schedule"  # the name of the span of a put
+
+
+def start_command(request: IncomingRequest) -> ActiveSpan | None:
+    """Start the span of a command, or return None without tracing."""
+    tracer = spans.current()
+    if tracer is None:
+        return None
+    tenant, verb = split_key(request.routing_key)
+    verb = verb if verb in COMMANDS else "unknown"
+    span = tracer.start(CREATE if verb == PUT else verb, "CONSUMER", SpanRelation(request.trace))
+    span.set(
+        messaging__system="rabbitmq",
+        messaging__operation__type="process",
+        messaging__operation__name=verb,
+        messaging__destination__name=amqp_names.COMMANDS,
+        harebell__tenant=tenant[: spans.MAX_ATTRIBUTE],
+    )
+    return span
+
+
+def with_span(request: IncomingRequest, span: ActiveSpan) -> IncomingRequest:
+    """Return the request with the trace that its runs keep.
+
+    The context of a command without a publisher's trace is stored only if its span is recorded.
+    """
+    is_kept = request.trace is not None or span.is_recording
+    return replace(request, trace=span.context) if is_kept else request
+
+
+def end_command(span: ActiveSpan, result: CheckResult) -> None:
+    """End the span with the number of items and the code of the first rejection."""
+    span.set(messaging__batch__message_count=len(result.accepted.items))
+    if result.rejections:
+        span.fail(result.rejections[0].response.error.code)
+    span.end()
+
 
 MAX_CHECK_CPU: Final = 1.0  # seconds of CPU time for one message
 MAX_UNINTERRUPTED_CPU: Final = 0.01  # seconds of CPU time before another task may run

@@ -21,11 +21,11 @@ from harebell.contract.downstream import current_name
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted
 from harebell.contract.types import duration_text, instant_text
-from harebell.domain.calendar_check import check_content
 from harebell.domain.default_schedule import DefaultWhen
 from harebell.domain.literal_secrets import check_edited_secrets
 from harebell.domain.retry import RESERVED_CODES
 from harebell.domain.run_states import RETENTION, Reason, ScheduleState
+from harebell.domain.validation import check_content
 from harebell.intake.commands.definition import (
     TargetPolicy,
     check_definition,

@@ -10,9 +10,8 @@ from typing import Any, Final, NamedTuple, TypeGuard
 import asyncpg
 
 from harebell.contract.ids import RunKey
-from harebell.domain.fencing_token import seq_of
 from harebell.domain.recurrence import RESOLUTION
-from harebell.domain.run_states import Actor, RunState
+from harebell.domain.run_states import Actor, RunState, seq_of
 from harebell.storage.runs import before, in_key_order, key_arrays, nullable_array, progress_text
 
 

@@ -12,7 +12,6 @@
 * manual_runs           `schedule.trigger`, `schedule.backfill`, `schedule.skip` and run commands
 * calendars             `calendar.put` and `calendar.delete`
 * bulk                  one command to many schedules
-* delayed               the dead letters of rejected delayed messages
 * responses             the response of a schedule command
-* events                stop requests, replies and events after the commit
+* events                stop requests, replies, events and dead letters after the commit
 """

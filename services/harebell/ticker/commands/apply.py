@@ -42,14 +42,13 @@ from harebell.ticker import metrics
 from harebell.ticker.commands.batch import BatchItem, CommandBatch, PartSize, read_batches
 from harebell.ticker.commands.bulk import apply_bulk
 from harebell.ticker.commands.calendars import uses_calendar
-from harebell.ticker.commands.delayed import rejected_messages
-from harebell.ticker.commands.events import publish_batch_events
+from harebell.ticker.commands.events import publish_batch_events, rejected_messages
 from harebell.ticker.commands.handlers import CommandContext, Response, apply_command
 from harebell.ticker.commands.manual_runs import find_times
 from harebell.ticker.model.planning import plan_unit
 from harebell.ticker.model.request import find_schedule
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.plan_writer import SaveResult, save_planning_steps
+from harebell.ticker.plan_writer import SaveResult, save_planning_steps, save_unit_of_work
 from harebell.ticker.stage_spans import record_batch
 from harebell.ticker.store.calendars import find_schedules_of_calendar, load_calendars
 from harebell.ticker.store.command_results import (
@@ -60,7 +59,6 @@ from harebell.ticker.store.command_results import (
     record_bulk_operation,
     record_responses,
 )
-from harebell.ticker.store.save import save_unit_of_work
 from harebell.ticker.store.schedule_counts import ScheduleCounts, ScheduleRoom
 from harebell.ticker.store.schedules import find_foreign, find_schedules, load_unit_of_work
 from harebell.ticker.store.versions import VersionCache

@@ -4,10 +4,9 @@
 * calendars         stored calendars, and definitions with their versions
 * unit_of_work      the schedules and locked runs of a batch, with every change
 * request           a command with its context and its schedule
-* planning_cursor   the cursor after a pause, a block or a change
 * outcomes          the effect of ended runs on their schedule
 * planning          the runs to stage up to the horizon
-* planning_window   the planning by one version
+* planning_window   the planning by one version, and the cursor after a pause or a change
 * pending_versions  the early runs of pending versions, and their activation
 * counted_runs      the runs that count, and those that have ended, after a pass
 * report            the report of a worker and the completion of its delegated run

@@ -10,8 +10,7 @@ from harebell.contract.policy import OnUnknown
 from harebell.domain.recurrence import is_sequential
 from harebell.domain.run_states import Reason, ScheduleState
 from harebell.domain.schedule_status import RunResult
-from harebell.ticker.model.planning_cursor import continue_planning
-from harebell.ticker.model.planning_window import PlanningStep
+from harebell.ticker.model.planning_window import PlanningStep, continue_planning
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 
 PROBABLY_FINISHED_AFTER: Final = timedelta(

@@ -8,7 +8,7 @@ from harebell.contract.types import truncate_ms
 from harebell.contract.when import Every, Recurring
 from harebell.domain.recurrence import RESOLUTION, AfterCompletion
 from harebell.domain.run_states import Reason, RunState, ScheduleState
-from harebell.ticker.model.planning_cursor import continue_planning
+from harebell.ticker.model.planning_window import continue_planning
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 
 UNRESOLVED_RUN_REASON: Final = "a run started and its outcome is unknown"

@@ -7,8 +7,12 @@ from uuid import UUID
 from harebell.domain.recurrence import RESOLUTION
 from harebell.domain.run_states import ScheduleState
 from harebell.ticker.model.pending_versions import activate_pending_version, stage_pending_versions
-from harebell.ticker.model.planning_cursor import resume_planning
-from harebell.ticker.model.planning_window import PlanningStep, plan_window, postpone
+from harebell.ticker.model.planning_window import (
+    PlanningStep,
+    plan_window,
+    postpone,
+    resume_planning,
+)
 from harebell.ticker.model.run_rows import manual_run_row
 from harebell.ticker.model.unit_of_work import ManualRun, ScheduleRecord, UnitOfWork
 

@@ -1,4 +1,7 @@
-"""The planning of a schedule by one version, up to the horizon or the next effective time."""
+"""The planning of a schedule by one version, up to the horizon or the next effective time.
+
+It continues from the planning cursor, which a pause, a block or a change moves.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,11 +12,46 @@ from uuid import UUID
 from harebell.contract.errors import Rejected
 from harebell.contract.ids import RunKey
 from harebell.domain.planner import MISSED_AFTER, PlanningResult, plan
-from harebell.domain.recurrence import is_sequential
+from harebell.domain.recurrence import is_sequential, recurs_at
 from harebell.domain.run_states import NewRun, ScheduleState, SkippedRange
 from harebell.ticker.model.run_rows import placement_of
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
+
+
+def resume_planning(record: ScheduleRecord, resumed_at: datetime) -> ScheduleRecord:
+    """Return the active schedule after a pause or a block, with no consecutive failures.
+
+    `paused_until` keeps the end of the pause, because its times are missed.
+    A pause unstaged runs of an earlier version, and the recurrence does not return these runs.
+    `to_restage` contains their times.
+    """
+    past = (
+        time
+        for time in record.open_runs
+        if time <= record.planned_until and time != record.awaited_run
+    )
+    of_version = (time for time in past if record.version_at(time) is record.version)
+    to_restage = tuple(
+        time for time in of_version if not recurs_at(record.version.recurrence, time)
+    )
+    return continue_planning(record)._replace(
+        paused_until=resumed_at, consecutive_failures=0, to_restage=to_restage
+    )
+
+
+def continue_planning(record: ScheduleRecord) -> ScheduleRecord:
+    """Return the schedule active from its cursor on, or completed if nothing is left to plan."""
+    awaited = record.awaited_run if record.awaited_run in record.open_runs else None
+    times = [None if awaited else record.next_time, record.pending_at]
+    next_at = min(filter(None, times), default=None)
+    return record._replace(
+        state=ScheduleState.ACTIVE if next_at or awaited else ScheduleState.COMPLETED,
+        next_at=next_at,
+        awaited_run=awaited,
+        reason=None,
+    )
+
 
 RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)  # that a recurrence may raise
 

@@ -10,7 +10,6 @@ from harebell.contract.errors import Conflict, NotFound, Rejected
 from harebell.contract.ids import RunKey
 from harebell.contract.responses import RunResponse
 from harebell.contract.ticket import Ticket
-from harebell.domain.fencing_token import seq_of
 from harebell.domain.retry import NO_WAIT, Failure, decide
 from harebell.domain.run_states import (
     FAILED,
@@ -20,6 +19,7 @@ from harebell.domain.run_states import (
     AttemptCompletion,
     ReportedRun,
     RunState,
+    seq_of,
     state_after,
 )
 from harebell.messaging.topology.delay_queues import LONGEST_DELAY, Tier, route

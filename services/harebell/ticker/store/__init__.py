@@ -6,7 +6,6 @@
 * versions          immutable versions with their cache
 * calendars         calendars with their versions, and the schedules that use them
 * planned_runs      staged runs, and schedules with a time to plan
-* save              writing a unit of work
 * retention         the removal of runs, in batches and by day
 * expired_rows      the removal of versions, ended schedules and stored responses
 * breakers          the recorded and forced states of breakers
