@@ -15,7 +15,8 @@ from tests.fakes.publisher import FakePublisher
 from tests.fakes.replies import RecordedReplies
 from tests.fakes.schedules import HORIZON, TASK
 
-from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
+from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands, DelayedDelivery
+from harebell.contract.amqp_names import DEAD
 from harebell.contract.commands import SCHEDULE_COMMANDS
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.ids import schedule_id
@@ -64,17 +65,25 @@ class ApplierHarness:
         )
 
     async def apply(
-        self, *commands: tuple[str, str, dict[str, Any]], tenant: str = TENANT
+        self,
+        *commands: tuple[str, str, dict[str, Any]],
+        tenant: str = TENANT,
+        age: timedelta = timedelta(),
+        delayed: DelayedDelivery | None = None,
     ) -> list[bytes]:
-        """Apply commands (request id, verb, body) in one batch, and return their responses."""
+        """Apply commands (request id, verb, body) in one batch, and return their responses.
+
+        `age` is the time since intake accepted them.
+        """
         batch = CommandBatch()
         for request_id, verb, body in commands:
             accepted = AcceptedCommand(index=0, request_id=request_id, schedule_id=ID, body=body)
             message = AcceptedCommands(
                 tenant=tenant,
                 verb=verb,
-                accepted_at=self.ledger.store.now(),
+                accepted_at=self.ledger.store.now() - age,
                 single=True,
+                delayed=delayed,
                 items=[accepted],
             )
             batch.messages.append((message, [self._item(message, accepted)]))
@@ -202,3 +211,21 @@ async def test_repeated_backfill_is_not_computed_again(harness: ApplierHarness) 
     assert b'"previewed"' in first[0]
     assert repeated == first
     assert b'"too_expensive"' in other
+
+
+async def test_delayed_message_before_the_last_change_becomes_a_dead_letter(
+    harness: ApplierHarness,
+) -> None:
+    amqp = {"exchange": "orders.due", "routing_key": "created", "text": "new"}
+    message = {**PUT, "target": {"amqp": amqp}}
+    await harness.apply(("r-1", "schedule.put", PUT))
+    await harness.apply(
+        ("r-2", "schedule.put", message), age=timedelta(seconds=1), delayed=DelayedDelivery.FIRST
+    )
+
+    (dead,) = (each for each in harness.publisher.published if each.exchange == DEAD)
+    (letter,) = orjson.loads(dead.body)
+
+    assert dead.routing_key == "message.harebell.delayed.orders"
+    assert (letter["reason"], letter["tenant"]) == ("stale", TENANT)
+    assert harness.rows(VERSIONS) == 1
