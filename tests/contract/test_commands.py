@@ -12,8 +12,7 @@ from harebell.contract.commands import MAX_BODY, MAX_ITEM, MAX_ITEMS
 from harebell.contract.types import instant_text
 from harebell.domain.url_policy import Egress
 from harebell.intake.commands.check import CheckResult, IncomingRequest
-from harebell.intake.commands.definition import TargetPolicy
-from harebell.intake.commands.rules import IntakePolicy
+from harebell.intake.commands.rules import IntakePolicy, TargetPolicy
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 HOOK = {"http": {"url": "https://acme.example/hook"}}

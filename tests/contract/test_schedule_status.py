@@ -1,4 +1,4 @@
-"""The SQL of the status of schedules agrees with `domain/schedule_status.py` for every run."""
+"""The SQL of the status of schedules agrees with `domain/run_states.py` for every run."""
 
 import re
 from datetime import timedelta
@@ -13,8 +13,15 @@ from tests.contract.ledger_rows import NOW, ROWS, Row, insert_rows
 
 from harebell.contract.commands import ScheduleFilter
 from harebell.contract.queries import ScheduleList
-from harebell.domain.run_states import OPEN, RESTAGEABLE, Reason, RunState, ScheduleState
-from harebell.domain.schedule_status import RunResult, visible_state
+from harebell.domain.run_states import (
+    OPEN,
+    RESTAGEABLE,
+    Reason,
+    RunResult,
+    RunState,
+    ScheduleState,
+    visible_state,
+)
 from harebell.intake.queries.store import PREFER_INDEXES, IntakeStore, schedule_page
 from harebell.storage.engine import compile_statement
 from harebell.ticker.store import schedules

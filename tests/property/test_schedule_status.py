@@ -15,8 +15,15 @@ from tests.fakes.tickets import NINE, after
 
 from harebell.contract.errors import Rejected
 from harebell.contract.ids import RunKey
-from harebell.domain.run_states import OPEN, Actor, RunState, ScheduleState
-from harebell.domain.schedule_status import RunResult, result_of, visible_state
+from harebell.domain.run_states import (
+    OPEN,
+    Actor,
+    RunResult,
+    RunState,
+    ScheduleState,
+    result_of,
+    visible_state,
+)
 
 EVERY = {"every": "20s", "start": "2026-11-20T09:00:00Z"}
 ONCE = {"at": "2026-11-20T09:00:30Z"}

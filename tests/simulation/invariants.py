@@ -16,8 +16,7 @@ from tests.simulation.bus import Message
 from harebell.contract.amqp_names import DELAY, DUE
 from harebell.contract.ids import RunKey, dead_run_id
 from harebell.dlq_inspector.model.results import DeadLetterState
-from harebell.domain.run_states import TRANSITIONS, Reason, RunState
-from harebell.domain.schedule_status import RunResult
+from harebell.domain.run_states import TRANSITIONS, Reason, RunResult, RunState
 from harebell.messaging.ticket_batches import parse_ticket_headers
 from harebell.ticker.model.version import VersionStatus
 

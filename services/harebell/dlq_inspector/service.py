@@ -24,10 +24,14 @@ from harebell.dlq_inspector.parked import ParkingQueue
 from harebell.dlq_inspector.queries import answer_query
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.webhook import AlertSigner, Webhook
-from harebell.messaging.accepted_messages import CommandReplies, read_messages
+from harebell.messaging.accepted_messages import (
+    CommandReplies,
+    granting_credits,
+    read_messages,
+    tenant_of,
+)
 from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
 from harebell.messaging.consumer import Consumer, OptionalQueues, OrderedWorker
-from harebell.messaging.credits import granting_credits, tenant_of
 from harebell.messaging.event_publisher import RejectionEvents
 from harebell.messaging.fair_worker import FairConcurrentWorker
 from harebell.messaging.isolation import isolating

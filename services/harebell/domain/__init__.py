@@ -1,7 +1,6 @@
 """Pure rules that more than one package uses: no I/O, no clock, no randomness.
 
-* run_states           states, reasons, transitions and fencing tokens of runs
-* schedule_status      the state of a schedule as users see it, its result and its counts
+* run_states           states, reasons, transitions and tokens of runs, the status of schedules
 * cron                 cron expressions in their time zones
 * recurrence           the next scheduled time of a version
 * calendars            decisions of calendars about scheduled times, days and starts

@@ -11,8 +11,7 @@ from harebell.domain.start_rank import start_rank
 from harebell.executor import metrics
 from harebell.executor.claiming.claimer import Claimer
 from harebell.executor.claiming.overlap import claim_each_at_due_time
-from harebell.executor.model.claimed_run import target_share
-from harebell.executor.model.probes import Probes
+from harebell.executor.model.claimed_run import Probes, target_share
 from harebell.executor.running.bulkheads import requeue_ttl
 from harebell.executor.running.rate_limiter import RateLimiter
 from harebell.executor.running.start_guard import StartGuard

@@ -17,8 +17,7 @@ from harebell.contract.errors import Transient
 from harebell.executor.claiming.claimer import Claimer, DirectClaim
 from harebell.executor.claiming.overlap import OverlapClaimer
 from harebell.executor.completer import Completer
-from harebell.executor.model.claimed_run import lease_seconds
-from harebell.executor.model.probes import Probes
+from harebell.executor.model.claimed_run import Probes, lease_seconds
 from harebell.executor.receiver import Claimers, LaneReceiver
 from harebell.executor.running.attempts import AttemptSpans, LaneAttempts
 from harebell.executor.running.blackouts import Blackouts

@@ -12,16 +12,15 @@ from harebell.bootstrap.service_context import ServiceContext, open_service, que
 from harebell.contract import amqp_names
 from harebell.contract.amqp_names import DELAYED, delayed_queue_name, is_delayed_queue
 from harebell.contract.types import instant_text
-from harebell.intake.commands.definition import TargetPolicy
 from harebell.intake.commands.handler import CommandHandler
-from harebell.intake.commands.rules import IntakePolicy
+from harebell.intake.commands.rules import IntakePolicy, TargetPolicy
 from harebell.intake.commands.window import WINDOW, TenantWindows
 from harebell.intake.delayed.handler import DelayedHandler
 from harebell.intake.queries.handler import QueryHandler
 from harebell.intake.queries.store import IntakeStore
+from harebell.messaging.accepted_messages import read_credits
 from harebell.messaging.acknowledge import Delivery
 from harebell.messaging.consumer import Consumer, OptionalQueues
-from harebell.messaging.credits import read_credits
 from harebell.messaging.event_publisher import RejectionEvents
 from harebell.messaging.exclusive_consumer import ExclusiveQueue, consume_exclusively
 from harebell.messaging.fair_worker import FairConcurrentWorker, FairWorker

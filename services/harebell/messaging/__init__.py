@@ -11,11 +11,10 @@
 * consumer             consumers that reconnect, and their workers
 * deficit_round_robin  the order of items that wait in several flows
 * fair_worker          a worker that serves several queues in turn
-* credits              notices about applied commands, from the ticker to intake
 * received_message     the received properties of a message, and the tags of a channel
 * acknowledge          retries of handlers, and the only acknowledgements
 * isolation            the answer and the dead letter of a message whose handler fails
-* accepted_messages    the messages of accepted commands, and the replies to them
+* accepted_messages    the messages of accepted commands, the replies and the credits for them
 * exclusive_consumer   consumers of queues that belong to one instance
 * foreign_messages     messages between services that no service has published
 * sender_check         the check of the sender, the route and the reply queue of a message

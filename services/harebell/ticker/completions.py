@@ -11,8 +11,7 @@ import structlog
 
 from harebell.contract.errors import Transient
 from harebell.contract.ids import RunKey
-from harebell.domain.run_states import ScheduleState
-from harebell.domain.schedule_status import RunResult
+from harebell.domain.run_states import RunResult, ScheduleState
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.runtime.clock import Clock

@@ -15,8 +15,7 @@ from harebell.contract.events import Event, RunEventData
 from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import decode_model, list_adapter
 from harebell.contract.message import parse
-from harebell.domain.run_states import RunState
-from harebell.domain.schedule_status import result_of
+from harebell.domain.run_states import RunState, result_of
 from harebell.ledger.publishing_transaction import publishing_transaction
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.event_publisher import publish_events

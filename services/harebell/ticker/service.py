@@ -7,9 +7,13 @@ from typing import Final
 
 from harebell.bootstrap.parts import ServiceParts
 from harebell.bootstrap.service_context import ServiceContext, open_service
-from harebell.messaging.accepted_messages import CommandReplies, split_messages
+from harebell.messaging.accepted_messages import (
+    CommandReplies,
+    granting_credits,
+    split_messages,
+    tenant_of,
+)
 from harebell.messaging.consumer import Consumer, OrderedWorker
-from harebell.messaging.credits import granting_credits, tenant_of
 from harebell.messaging.fair_worker import ParallelWorker
 from harebell.messaging.isolation import isolating
 from harebell.messaging.topology.bus import BREAKERS, OUTCOMES, REPORTS, TICKER

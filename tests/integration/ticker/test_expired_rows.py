@@ -13,8 +13,7 @@ from tests.fakes.history import History, insert_dead_letter, insert_history, run
 from tests.fakes.stored_schedules import TENANT, schedule_ids, store_schedules
 from tests.rig.servers import as_role
 
-from harebell.domain.run_states import RunState
-from harebell.domain.schedule_status import RunResult
+from harebell.domain.run_states import RunResult, RunState
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.intake.queries.store import IntakeStore
 from harebell.intake.queries.views import schedule_detail

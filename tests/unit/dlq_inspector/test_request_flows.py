@@ -3,8 +3,8 @@
 import pytest
 
 from harebell.dlq_inspector.service import requesting_tenant
+from harebell.messaging.accepted_messages import credit_headers
 from harebell.messaging.acknowledge import Delivery
-from harebell.messaging.credits import credit_headers
 from harebell.messaging.received_message import ReceivedMessage
 
 

@@ -3,8 +3,7 @@
 import pytest
 from tests.fakes.tickets import ticket
 
-from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.executor.model.probes import MAX_PROBES, Probes
+from harebell.executor.model.claimed_run import MAX_PROBES, ClaimedRun, Probes
 
 
 def run_of(number: int, *, token: int) -> ClaimedRun:

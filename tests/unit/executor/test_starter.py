@@ -16,7 +16,7 @@ from harebell.domain.retry import EXPIRED, Failure
 from harebell.domain.start_rank import start_rank
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.model.start_queue import BATCHED_START_THRESHOLD, StartQueue
-from harebell.executor.model.throughput import (
+from harebell.executor.running.bulkheads import (
     MAX_UNSTARTED,
     MAX_UNSTARTED_WHEN_LATE,
     MIN_SAMPLES,

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from harebell.executor.model.throughput import MAX_UNSTARTED
 from harebell.executor.running.bulkheads import (
     MAX_IDLE_TARGETS,
     MAX_REQUEUE,
+    MAX_UNSTARTED,
     TargetBulkhead,
     requeue_ttl,
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harebell.executor.model.throughput import (
+from harebell.executor.running.bulkheads import (
     MAX_UNSTARTED,
     MAX_UNSTARTED_WHEN_LATE,
     ThroughputEstimate,

@@ -11,8 +11,7 @@ from harebell.contract.accepted_commands import ACCEPTED_BATCH, AcceptedCommands
 from harebell.contract.amqp_names import delayed_queue_name
 from harebell.contract.json_codec import decode_model, list_adapter
 from harebell.domain.tenant_policy import TenantPolicies
-from harebell.intake.commands.definition import TargetPolicy
-from harebell.intake.commands.rules import IntakePolicy
+from harebell.intake.commands.rules import IntakePolicy, TargetPolicy
 from harebell.intake.delayed.handler import DelayedHandler
 from harebell.intake.delayed.repeats import AcceptedDigests
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery

@@ -9,8 +9,7 @@ from tests.fakes.command_check import check
 
 from harebell.contract.responses import ErrorDetail
 from harebell.intake.commands.check import IncomingRequest
-from harebell.intake.commands.definition import TargetPolicy
-from harebell.intake.commands.rules import IntakePolicy
+from harebell.intake.commands.rules import IntakePolicy, TargetPolicy
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 KNOWN = IntakePolicy(TargetPolicy(tasks=frozenset({"acme.report", "acme.mail"})))

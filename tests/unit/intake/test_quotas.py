@@ -12,9 +12,8 @@ from harebell.contract.json_codec import encode_plain
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.domain.usage_counts import UsageCounts, UsageKey
 from harebell.intake.commands.check import CheckResult, IncomingRequest
-from harebell.intake.commands.definition import TargetPolicy
 from harebell.intake.commands.handler import count_usage
-from harebell.intake.commands.rules import IntakePolicy
+from harebell.intake.commands.rules import IntakePolicy, TargetPolicy
 
 PUTS = [{"key": f"k{n}", "when": {"every": "1h"}, "target": TASK} for n in range(30)]
 

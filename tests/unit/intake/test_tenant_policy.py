@@ -10,8 +10,7 @@ from tests.fakes.command_check import check
 from harebell.contract.responses import ErrorDetail
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.intake.commands.check import IncomingRequest
-from harebell.intake.commands.definition import TargetPolicy
-from harebell.intake.commands.rules import IntakePolicy
+from harebell.intake.commands.rules import IntakePolicy, TargetPolicy
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 POLICIES = TenantPolicies.parse(

@@ -8,8 +8,7 @@ from tests.fakes.ticker import FakeTicker
 from tests.fakes.tickets import NINE, after
 
 from harebell.contract.ids import RunKey
-from harebell.domain.run_states import RunState, ScheduleState
-from harebell.domain.schedule_status import RunResult
+from harebell.domain.run_states import RunResult, RunState, ScheduleState
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 ONCE = {"at": "2026-11-20T09:00:00Z"}

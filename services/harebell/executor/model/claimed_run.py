@@ -1,6 +1,9 @@
-"""A claimed run: the ticket, the fencing token and the lease of one claim."""
+"""A claimed run: the ticket, the fencing token and the lease of one claim, and its probes.
 
-from collections.abc import Mapping
+The dispatcher releases the ticket of a probe to test a half open breaker.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -10,6 +13,7 @@ from harebell.contract.policy import RecoveryClass
 from harebell.contract.target import Delegation, delegation_of
 from harebell.contract.ticket import Ticket
 from harebell.contract.trace import TraceContext
+from harebell.domain.run_states import seq_of
 
 FRESH_LEASE_AGE: Final = 2.0  # seconds; an executor renews an older lease before a start
 
@@ -83,3 +87,34 @@ def target_share(tenant: str, downstream: str) -> str:
 def lease_seconds(ticket: Ticket, *, normal: float, critical: float) -> float:
     """Return the lease of the recovery class of the ticket."""
     return critical if ticket.run_spec.class_ is RecoveryClass.CRITICAL else normal
+
+
+MAX_PROBES: Final = 1_000  # remembered tickets of a lane; a forgotten probe is a usual attempt
+
+
+class Probes:
+    """The latest probes of a lane that have not ended.
+
+    A ticket is forgotten with its process, and the attempt of a lost process counts.
+    """
+
+    def __init__(self) -> None:
+        self._tickets: dict[tuple[RunKey, int], None] = {}  # by key and `seq`, the oldest first
+
+    def add(self, tickets: Iterable[Ticket]) -> None:
+        for ticket in tickets:
+            self._tickets[ticket.run_key, ticket.seq] = None
+        for oldest in list(self._tickets)[:-MAX_PROBES]:
+            del self._tickets[oldest]
+
+    def remove(self, run: ClaimedRun) -> bool:
+        """Return whether the run was claimed by the ticket of a probe, and forget the ticket.
+
+        The fencing token of a claim contains the `seq` of its ticket plus 1.
+        """
+        if not self._tickets:  # the usual case, without a hash of the run
+            return False
+        identity = run.key, seq_of(run.token) - 1
+        is_probe = identity in self._tickets
+        self._tickets.pop(identity, None)
+        return is_probe

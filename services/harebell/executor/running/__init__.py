@@ -5,7 +5,7 @@
 * attempts          the last checks before a call, the call, its span and its outcome
 * timers            timers that wake a lane
 * start_guard       blocking work between two starts
-* bulkheads         the shares of the slots that one target and one tenant may use
+* bulkheads         the runs that a lane may claim, and the slots of one target and one tenant
 * leases            renewals of leases, and the control queue
 * delegations       leases that belong to workers
 * rate_limiter      reservations and admissions of rate limited runs

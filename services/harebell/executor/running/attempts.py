@@ -17,8 +17,7 @@ from harebell.contract.types import instant_text
 from harebell.domain.retry import EXPIRED, Failure
 from harebell.executor import metrics
 from harebell.executor.completer import Completer
-from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.executor.model.probes import Probes
+from harebell.executor.model.claimed_run import ClaimedRun, Probes
 from harebell.executor.running.blackouts import Blackouts
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.delegations import Delegations

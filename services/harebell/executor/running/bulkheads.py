@@ -1,4 +1,4 @@
-"""The bulkheads: pure rules for the share of a lane that one target or one tenant may use.
+"""The capacity of a lane, and the share of it that one target or one tenant may use. Pure.
 
 A slow or hanging target leaves the rest of the lane to the other targets.
 The share of a tenant is strict. An attempt keeps its slot until its timeout, so an attempt beyond
@@ -6,14 +6,69 @@ the share could delay the first run of another tenant by that timeout.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import ceil
+from statistics import fmean
 from typing import Final, TypeAlias
 
-from harebell.executor.model.throughput import CLAIM_AHEAD, MAX_UNSTARTED, ThroughputEstimate
 from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS, REQUEUE_TTL_MS
+
+CLAIM_AHEAD: Final = 0.5  # seconds of work of a lane that may be claimed and unstarted
+MAX_UNSTARTED: Final = 20_000  # claimed runs of a lane
+MAX_UNSTARTED_WHEN_LATE: Final = 2_000  # claimed runs of a lane while one of them is late
+# Tickets that must start before every claimed run may exceed the permitted number by this factor.
+URGENT_FACTOR: Final = 2
+# A part of the permitted number. Above it the lane claims nothing, because statements with few rows
+# cost the most per row.
+LOW_WATER_MARK: Final = 0.5
+# The mean covers the attempts of about one second, so that one slow attempt changes little.
+MIN_SAMPLES: Final = 32
+MAX_SAMPLES: Final = 4_096
+
+
+@dataclass(slots=True)
+class ThroughputEstimate:
+    """The mean duration of recent attempts on a number of slots.
+
+    Before the first attempt, `seconds` assumes one run per slot.
+    """
+
+    slots: int
+    seconds: float = CLAIM_AHEAD
+    _samples: int = 0  # attempts in the mean
+
+    def record(self, seconds: float) -> None:
+        """Add the duration of one attempt to the mean."""
+        per_second = self.slots / max(self.seconds, self.slots / MAX_SAMPLES)
+        self._samples = min(self._samples + 1, max(MIN_SAMPLES, int(per_second)))
+        self.seconds += (seconds - self.seconds) / self._samples
+
+    def capacity(self, unstarted: int, running: Sequence[float], *, is_late: bool = False) -> int:
+        """Return the number of runs that the lane may claim in addition to `unstarted` runs."""
+        wanted = self._max_unstarted(running, is_late=is_late)
+        return 0 if unstarted > wanted * LOW_WATER_MARK else wanted - unstarted
+
+    def urgent_capacity(
+        self, unstarted: int, running: Sequence[float], *, is_late: bool = False
+    ) -> int:
+        """Return the number of urgent runs that the lane may claim, whatever its capacity is."""
+        return max(0, URGENT_FACTOR * self._max_unstarted(running, is_late=is_late) - unstarted)
+
+    def _max_unstarted(self, running: Sequence[float], *, is_late: bool) -> int:
+        """Return the number of claimed and unstarted runs that the lane wants.
+
+        `running` contains the seconds since the start of each unfinished attempt, because such
+        attempts may never end. `is_late` lowers the limit, so that the claimed runs start first.
+        """
+        longest = max(self.seconds, fmean(running) if len(running) == self.slots else 0.0)
+        limit = MAX_UNSTARTED_WHEN_LATE if is_late else MAX_UNSTARTED
+        return max(
+            self.slots,
+            int(self.slots * CLAIM_AHEAD / max(longest, CLAIM_AHEAD * self.slots / limit)),
+        )
+
 
 MAX_REQUEUE: Final = timedelta(minutes=1)
 MAX_IDLE_TARGETS: Final = 1_000  # whose throughput a lane remembers

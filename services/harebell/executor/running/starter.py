@@ -18,9 +18,8 @@ from harebell.executor.model.start_queue import (
     StartQueue,
     min_sleep,
 )
-from harebell.executor.model.throughput import ThroughputEstimate
 from harebell.executor.running.attempts import LaneAttempts
-from harebell.executor.running.bulkheads import TargetBulkhead, TenantBulkhead
+from harebell.executor.running.bulkheads import TargetBulkhead, TenantBulkhead, ThroughputEstimate
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.timers import Timer, TimerFactory, loop_timer
 from harebell.runtime.clock import Clock, monotonic

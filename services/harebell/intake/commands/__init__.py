@@ -2,8 +2,7 @@
 
 * handler          batches of deliveries in, outcomes and spans out
 * check            one message in, its checked items with their ids and rejections out (pure)
-* rules            rules of each command besides its types (pure)
-* definition       rules of definitions and patches besides their types (pure)
+* rules            rules of commands, definitions and patches besides their types (pure)
 * quotas           the quotas of changes per second and of backfills (pure)
 * tenant_queues    the tenants whose intake queues may exist
 * window           the bytes of each tenant that the ticker has not applied yet

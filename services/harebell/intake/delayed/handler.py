@@ -21,8 +21,8 @@ from harebell.intake.commands.rules import IntakePolicy, check_command
 from harebell.intake.commands.window import TenantWindows
 from harebell.intake.delayed.message import DelayedMessage, JsonObject, key_of_digest
 from harebell.intake.delayed.repeats import AcceptedDigests
+from harebell.messaging.accepted_messages import credit_headers
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
-from harebell.messaging.credits import credit_headers
 from harebell.messaging.fair_worker import size_of
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.sender_check import digest

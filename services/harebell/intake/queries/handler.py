@@ -41,8 +41,8 @@ from harebell.domain.run_states import RETENTION, Reason, ScheduleState
 from harebell.domain.sender import Sender, parse_routing_key
 from harebell.domain.validation import prefixing_field
 from harebell.intake.commands.check import NOT_JSON, IncomingRequest, check_tenant
-from harebell.intake.commands.definition import TargetPolicy, check_definition
 from harebell.intake.commands.handler import read_request
+from harebell.intake.commands.rules import TargetPolicy, check_definition
 from harebell.intake.queries.calendars import (
     calendar_page,
     calendar_view,

@@ -23,8 +23,7 @@ from harebell.contract.views import (
     VersionView,
 )
 from harebell.domain.progress import is_stale, progress_text
-from harebell.domain.run_states import RunState, ScheduleState
-from harebell.domain.schedule_status import result_of
+from harebell.domain.run_states import RunState, ScheduleState, result_of
 from harebell.messaging.topology.delay_queues import COLD_ROUTE, DelayRoute, route
 
 Row: TypeAlias = Mapping[str, Any]

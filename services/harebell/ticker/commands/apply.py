@@ -27,9 +27,8 @@ from harebell.domain.run_states import ScheduleState
 from harebell.domain.usage_counts import BACKFILL_RUNS, SCHEDULES, UsageCounts, UsageKey
 from harebell.ledger.publishing_transaction import publishing_transaction
 from harebell.messaging import run_log
-from harebell.messaging.accepted_messages import CommandReplies
+from harebell.messaging.accepted_messages import CommandReplies, tenant_of
 from harebell.messaging.acknowledge import Delivery, Outcome
-from harebell.messaging.credits import tenant_of
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint

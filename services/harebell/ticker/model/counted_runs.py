@@ -8,8 +8,7 @@ from uuid import UUID
 from harebell.contract.ids import RunKey
 from harebell.contract.policy import OnUnknown
 from harebell.domain.recurrence import is_sequential
-from harebell.domain.run_states import Reason, ScheduleState
-from harebell.domain.schedule_status import RunResult
+from harebell.domain.run_states import Reason, RunResult, ScheduleState
 from harebell.ticker.model.planning_window import PlanningStep, continue_planning
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 

@@ -12,8 +12,7 @@ from harebell.contract.policy import Overlap
 from harebell.contract.types import EARLIEST
 from harebell.domain.planner import remaining_runs
 from harebell.domain.recurrence import RESOLUTION, recurs_at
-from harebell.domain.run_states import Reason, RunState, ScheduleState
-from harebell.domain.schedule_status import RunResult, visible_state
+from harebell.domain.run_states import Reason, RunResult, RunState, ScheduleState, visible_state
 from harebell.ticker.model.calendars import CalendarKey, StoredCalendar
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
 

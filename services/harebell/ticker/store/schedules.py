@@ -11,8 +11,7 @@ import asyncpg
 from harebell.contract.commands import ScheduleFilter
 from harebell.contract.ids import RunKey
 from harebell.contract.types import EARLIEST, LATEST
-from harebell.domain.run_states import RunState, ScheduleState
-from harebell.domain.schedule_status import RunResult
+from harebell.domain.run_states import RunResult, RunState, ScheduleState
 from harebell.storage.runs import key_arrays, nullable_array
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 from harebell.ticker.store.versions import VersionCache
