@@ -25,6 +25,7 @@ from harebell.ticker import retention as module
 from harebell.ticker.retention import PartFault, Retention
 
 IDS: Final = tuple(schedule_ids(3))
+ONE_TEST: Final = timedelta(minutes=1)
 OVERRIDE: Final = '{"target": {"http": {"url": "https://acme.example/?key=secret-text"}}}'
 
 
@@ -34,6 +35,14 @@ def day(days_ago: int) -> Any:
 
 def start(days_ago: int) -> datetime:
     return datetime.combine(day(days_ago), datetime.min.time(), UTC)
+
+
+@pytest.fixture(autouse=True)
+async def same_day() -> None:
+    """Wait for the next day if this one may end during the test, which counts days from today."""
+    left = start(-1) - datetime.now(UTC)
+    if left < ONE_TEST:
+        await asyncio.sleep(left.total_seconds())
 
 
 @pytest.fixture
