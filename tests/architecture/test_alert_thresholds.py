@@ -81,6 +81,10 @@ def statements_up_to(bucket: str) -> str:
     return f'harebell_database_statement_seconds_bucket{{le="{bucket}"}}'
 
 
+def runs_ended(state: str, reason: str | None) -> str:
+    return f'harebell_runs_total{{state="{state}",reason="{reason}"}}'
+
+
 def changes_up_to(bucket: str) -> str:
     return f'harebell_change_latency_seconds_bucket{{verb="schedule.put",le="{bucket}"}}'
 
@@ -320,19 +324,21 @@ def thresholds(rule: dict[str, Any]) -> Iterator[str]:
         yield f"for {rule['for']}"
 
 
-def probe_test(alert: str, name: str, probe: Probe, *, is_firing: bool) -> dict[str, Any]:
-    """Return the test of promtool that counts the firing alerts."""
+def probe_test(alert: str, name: str, probes: Sequence[tuple[Probe, bool]]) -> dict[str, Any]:
+    """Return the test of promtool that counts the firing alerts of probes with the same series."""
     tick = TICKS.get(alert, 1)
+    first, _ = probes[0]
     return {
         "name": name,
         "interval": f"{tick}s",
-        "input_series": [{"series": key, "values": each} for key, each in probe.series.items()],
+        "input_series": [{"series": key, "values": each} for key, each in first.series.items()],
         "promql_expr_test": [
             {
                 "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
                 "eval_time": f"{probe.at * tick}s",
                 "exp_samples": [{"labels": "{}", "value": 1}] if is_firing else [],
             }
+            for probe, is_firing in probes
         ],
     }
 
@@ -380,9 +386,11 @@ def test_alert_is_active_just_above_and_inactive_just_below_each_threshold(
     alert: str, tmp_path: Path
 ) -> None:
     tests = [
-        probe_test(alert, f"{threshold}, firing: {is_firing}", probe, is_firing=is_firing)
+        probe_test(alert, threshold, list(probes))
         for threshold, pair in distinct_pairs(alert)
-        for probe, is_firing in ((pair.inactive, False), (pair.firing, True))
+        for _, probes in groupby(
+            ((pair.inactive, False), (pair.firing, True)), key=lambda each: each[0].series
+        )
     ]
     check_with_promtool(alert, tests, tmp_path)
 
@@ -401,8 +409,7 @@ def test_alert_covers_every_run_that_did_not_run_without_the_request_of_a_person
         probe_test(
             "HarebellRunsNotRun",
             f"{state}, {reason}",
-            Probe(300, {f'harebell_runs_total{{state="{state}",reason="{reason}"}}': "0x99 1x300"}),
-            is_firing=reason not in REQUESTED,
+            [(Probe(300, {runs_ended(state, reason): "0x99 1x300"}), reason not in REQUESTED)],
         )
         for state, reason in sorted(ends)
     ]
