@@ -85,6 +85,7 @@ class Actor(StrEnum):
 OPEN: Final = frozenset({RunState.STAGED, RunState.RUNNING, RunState.RETRYING})
 ENDED: Final = frozenset(RunState) - OPEN
 
+_WITHOUT_END: Final = frozenset({RunState.UNRESOLVED})  # a person still decides about the outcome
 _S = RunState
 TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.STAGED, _S.RUNNING): frozenset({Actor.CLAIM}),
@@ -277,9 +278,6 @@ def fencing_token(epoch: int | None, seq: int) -> int:
 def seq_of(token: int) -> int:
     """Return the `seq` of the row directly after the claim."""
     return token & ((1 << SEQ_BITS) - 1)
-
-
-_WITHOUT_END: Final = frozenset({RunState.UNRESOLVED})  # a person still decides about the outcome
 
 
 class RunResult(NamedTuple):

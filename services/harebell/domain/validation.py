@@ -17,6 +17,8 @@ from harebell.domain.cron.timezones import load_timezone
 from harebell.domain.recurrence import bounds
 
 # Of `at` before the acceptance, for slow senders and for clocks that are wrong.
+MAX_MOVED_TIMES: Final = 4  # on one day, because a search examines the times of 60 days
+_DAY: Final = timedelta(days=1)
 MAX_PAST_START: Final = timedelta(hours=1)
 
 
@@ -96,10 +98,6 @@ def _check_cron(rule: CronRule, schedule_id: UUID | None, field: str) -> None:
             dst_gap=rule.dst_gap,
             dst_overlap=rule.dst_overlap,
         )
-
-
-MAX_MOVED_TIMES: Final = 4  # on one day, because a search examines the times of 60 days
-_DAY: Final = timedelta(days=1)
 
 
 def check_calendars(

@@ -32,6 +32,18 @@ _ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
 _ACCEPTED_BATCH: Final = list_adapter(AcceptedCommands)
 
 
+CREDIT_QUEUE: Final = "harebell-credit-queue"  # the headers of a message of accepted commands
+CREDIT_NUMBER: Final = "harebell-credit-number"
+TENANT: Final = "harebell-tenant"
+CREDIT_WAIT: Final = 1.0  # seconds for the confirm of a credit, which is only a hint
+MAX_CREDITS: Final = 10_000  # in one message
+
+BatchHandler: TypeAlias = Callable[[Sequence[Delivery]], Awaitable[Sequence[Outcome]]]
+_NUMBERS: Final[TypeAdapter[list[int]]] = TypeAdapter(list[int])
+
+log = structlog.get_logger()
+
+
 def read_messages(delivery: Delivery) -> list[AcceptedCommands]:
     """Return the messages of a delivery, which contains one or a batch. Raise `InvalidInput`."""
     body = delivery.trusted_body
@@ -82,18 +94,6 @@ class CommandReplies:
         """Send the error of a delivery to each of its messages."""
         for message in read_messages(delivery):
             self.send(message, encode(error_response(error)))
-
-
-CREDIT_QUEUE: Final = "harebell-credit-queue"  # the headers of a message of accepted commands
-CREDIT_NUMBER: Final = "harebell-credit-number"
-TENANT: Final = "harebell-tenant"
-CREDIT_WAIT: Final = 1.0  # seconds for the confirm of a credit, which is only a hint
-MAX_CREDITS: Final = 10_000  # in one message
-
-BatchHandler: TypeAlias = Callable[[Sequence[Delivery]], Awaitable[Sequence[Outcome]]]
-_NUMBERS: Final[TypeAdapter[list[int]]] = TypeAdapter(list[int])
-
-log = structlog.get_logger()
 
 
 def credit_headers(queue: str, number: int, *, tenant: str) -> dict[str, FieldValue]:

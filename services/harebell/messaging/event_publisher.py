@@ -122,9 +122,6 @@ def _count(events: Iterable[OutgoingEvent]) -> None:
         metrics.RUNS.labels(*labels).inc(count)
 
 
-log = structlog.get_logger()
-
-
 class RejectionEvents:
     """The publisher of `schedule.rejected`, which omits the events over the budget of a tenant.
 

@@ -23,6 +23,8 @@ from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock
 from harebell.runtime.retries import backoff_delay
 
+log = structlog.get_logger()
+
 
 class PendingAck:
     """One delivery. Its outcome is `DONE` after the publication of its last ticket."""
@@ -51,7 +53,10 @@ class PendingAck:
 
 
 class PendingAcks:
-    """The unpublished tickets of a dispatcher, each with the deliveries that contain it."""
+    """The unpublished tickets of a dispatcher, each with the deliveries that contain it.
+
+    A ticket that another delivery already contains is registered, and not queued a second time.
+    """
 
     def __init__(self) -> None:
         self._deliveries: dict[tuple[RunKey, int], list[PendingAck]] = {}
@@ -87,9 +92,6 @@ class PendingAcks:
         return [
             pending for ticket in tickets for pending in self._deliveries.pop(ticket.identity, ())
         ]
-
-
-log = structlog.get_logger()
 
 
 class Forwarder:

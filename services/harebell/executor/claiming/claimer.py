@@ -30,6 +30,26 @@ from harebell.storage.runs.claims import ClaimKey
 MAX_IN_DOUBT: Final = 10_000  # the latest claims
 
 
+GATHER_TIME: Final = 0.025  # seconds in which more work batches may join a statement
+# Before the due time of the first ticket. A claimer that gathers this early makes no run late.
+MIN_TIME_TO_GATHER: Final = timedelta(milliseconds=60)
+VISIBILITY_TIMEOUT: Final = 2.0  # seconds until the row of a ticket must be visible
+LOCK_TIMEOUT: Final = 10.0  # seconds until a locked row must be free; recovery finds it otherwise
+# Seconds before the next claim of an invisible row, which is usually visible a moment later.
+MIN_VISIBILITY_WAIT: Final = 0.004
+MAX_VISIBILITY_WAIT: Final = 0.05  # seconds; the wait doubles until this bound
+MAX_LOGGED_RUNS: Final = 10
+
+TicketsByKey: TypeAlias = Mapping[claims.ClaimKey, Ticket]
+# The successful claims, and the other keys for which the strategy has decided the next step.
+ClaimResult: TypeAlias = tuple[dict[RunKey, claims.Claim], frozenset[claims.ClaimKey]]
+RejectionsByKey: TypeAlias = dict[claims.ClaimKey, claims.ClaimRejection | claims.Claim]
+
+_NOT_YET: Final = (claims.ClaimRejection.NOT_VISIBLE_YET, claims.ClaimRejection.NOT_CLAIMED_YET)
+
+log = structlog.get_logger()
+
+
 @dataclass(slots=True)
 class InDoubtClaims:
     """The claims whose statement failed, so that their commit is unknown.
@@ -59,26 +79,6 @@ class InDoubtClaims:
         if is_open:
             self._is_open[claim] = False
         return is_open
-
-
-GATHER_TIME: Final = 0.025  # seconds in which more work batches may join a statement
-# Before the due time of the first ticket. A claimer that gathers this early makes no run late.
-MIN_TIME_TO_GATHER: Final = timedelta(milliseconds=60)
-VISIBILITY_TIMEOUT: Final = 2.0  # seconds until the row of a ticket must be visible
-LOCK_TIMEOUT: Final = 10.0  # seconds until a locked row must be free; recovery finds it otherwise
-# Seconds before the next claim of an invisible row, which is usually visible a moment later.
-MIN_VISIBILITY_WAIT: Final = 0.004
-MAX_VISIBILITY_WAIT: Final = 0.05  # seconds; the wait doubles until this bound
-MAX_LOGGED_RUNS: Final = 10
-
-TicketsByKey: TypeAlias = Mapping[claims.ClaimKey, Ticket]
-# The successful claims, and the other keys for which the strategy has decided the next step.
-ClaimResult: TypeAlias = tuple[dict[RunKey, claims.Claim], frozenset[claims.ClaimKey]]
-RejectionsByKey: TypeAlias = dict[claims.ClaimKey, claims.ClaimRejection | claims.Claim]
-
-_NOT_YET: Final = (claims.ClaimRejection.NOT_VISIBLE_YET, claims.ClaimRejection.NOT_CLAIMED_YET)
-
-log = structlog.get_logger()
 
 
 class Remaining(NamedTuple):

@@ -18,6 +18,9 @@ from harebell.domain.run_states import seq_of
 FRESH_LEASE_AGE: Final = 2.0  # seconds; an executor renews an older lease before a start
 
 
+MAX_PROBES: Final = 1_000  # remembered tickets of a lane; a forgotten probe is a usual attempt
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class ClaimedRun:
     """One claim of a run by this executor. Times are seconds of the monotonic clock.
@@ -87,9 +90,6 @@ def target_share(tenant: str, downstream: str) -> str:
 def lease_seconds(ticket: Ticket, *, normal: float, critical: float) -> float:
     """Return the lease of the recovery class of the ticket."""
     return critical if ticket.run_spec.class_ is RecoveryClass.CRITICAL else normal
-
-
-MAX_PROBES: Final = 1_000  # remembered tickets of a lane; a forgotten probe is a usual attempt
 
 
 class Probes:

@@ -40,6 +40,8 @@ from harebell.runtime import failpoint, spans
 from harebell.runtime.clock import Clock, monotonic
 from harebell.runtime.spans import ActiveSpan, TracePolicy
 
+log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpans:
@@ -111,9 +113,6 @@ def describe_outcome(span: ActiveSpan, outcome: AttemptOutcome | Delegated) -> N
 
 def _key(key: str | None) -> dict[str, str]:
     return {} if key is None else {"harebell__schedule__key": key[: spans.MAX_ATTRIBUTE]}
-
-
-log = structlog.get_logger()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -28,6 +28,12 @@ MIN_SAMPLES: Final = 32
 MAX_SAMPLES: Final = 4_096
 
 
+MAX_REQUEUE: Final = timedelta(minutes=1)
+MAX_IDLE_TARGETS: Final = 1_000  # whose throughput a lane remembers
+# The largest number of attempts of a tenant that run at once in an executor, or None.
+ConcurrencyQuota: TypeAlias = Callable[[str], int | None]
+
+
 @dataclass(slots=True)
 class ThroughputEstimate:
     """The mean duration of recent attempts on a number of slots.
@@ -68,10 +74,6 @@ class ThroughputEstimate:
             self.slots,
             int(self.slots * CLAIM_AHEAD / max(longest, CLAIM_AHEAD * self.slots / limit)),
         )
-
-
-MAX_REQUEUE: Final = timedelta(minutes=1)
-MAX_IDLE_TARGETS: Final = 1_000  # whose throughput a lane remembers
 
 
 @dataclass(slots=True)
@@ -153,10 +155,6 @@ def requeue_ttl(lateness: timedelta, random_fraction: float) -> int:
     max_ms = max(REQUEUE_TTL_MS, min(lateness, MAX_REQUEUE) / timedelta(milliseconds=1))
     permitted = [ms for ms in DELAY_TTLS_MS if REQUEUE_TTL_MS <= ms <= max_ms]
     return permitted[int(random_fraction * len(permitted))]
-
-
-# The largest number of attempts of a tenant that run at once in an executor, or None.
-ConcurrencyQuota: TypeAlias = Callable[[str], int | None]
 
 
 def no_quota(tenant: str) -> None:  # required by the type

@@ -37,6 +37,9 @@ from harebell.domain.sender import UNKNOWN_TENANT, Sender, parse_routing_key
 from harebell.intake.commands.quotas import MessageQuotas
 from harebell.intake.commands.rules import IntakePolicy, check_command, with_defaults
 
+NOT_JSON: Final = "not_json"
+MAX_KEY_SHOWN: Final = 256  # characters of the key of a rejected item that its event contains
+
 
 @dataclass(frozen=True, slots=True)
 class CommandPosition:
@@ -93,10 +96,6 @@ def _needs_request_id(command: CommandBase) -> bool:
         return command.key is None
     creates_runs = isinstance(command, ScheduleTrigger | ScheduleBackfill | ReplayJobStart)
     return creates_runs or command.is_bulk
-
-
-NOT_JSON: Final = "not_json"
-MAX_KEY_SHOWN: Final = 256  # characters of the key of a rejected item that its event contains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,14 @@ PUT: Final = "schedule.put"
 CREATE: Final = "create schedule"  # the name of the span of a put
 
 
+MAX_CHECK_CPU: Final = 1.0  # seconds of CPU time for one message
+MAX_UNINTERRUPTED_CPU: Final = 0.01  # seconds of CPU time before another task may run
+
+CHANGE_VERBS: Final = frozenset({"schedule.put", "schedule.patch", "schedule.trigger"})
+
+log = structlog.get_logger()
+
+
 def start_command(request: IncomingRequest) -> ActiveSpan | None:
     """Start the span of a command, or return None without tracing."""
     tracer = spans.current()
@@ -86,14 +94,6 @@ def end_command(span: ActiveSpan, result: CheckResult) -> None:
     if result.rejections:
         span.fail(result.rejections[0].response.error.code)
     span.end()
-
-
-MAX_CHECK_CPU: Final = 1.0  # seconds of CPU time for one message
-MAX_UNINTERRUPTED_CPU: Final = 0.01  # seconds of CPU time before another task may run
-
-CHANGE_VERBS: Final = frozenset({"schedule.put", "schedule.patch", "schedule.trigger"})
-
-log = structlog.get_logger()
 
 
 class CommandHandler:

@@ -27,6 +27,9 @@ from harebell.ticker.plan_writer import SaveResult
 STATUSES_WITHOUT_EVENT: Final = ("unchanged", "previewed")
 
 
+MAX_ERROR_LENGTH: Final = 512  # characters of an error in a dead letter
+
+
 async def publish_batch_events(
     publisher: Publisher,
     batch: CommandBatch,
@@ -73,9 +76,6 @@ def _schedule_events(items: Sequence[BatchItem], now: datetime) -> Iterator[Outg
         tenant, subject = item.message.tenant, response.key or str(response.id)
         event = make_event(tenant, verb, data, id_=id_, subject=subject, at=now)
         yield OutgoingEvent(tenant, verb, event)
-
-
-MAX_ERROR_LENGTH: Final = 512  # characters of an error in a dead letter
 
 
 def rejected_messages(batch: CommandBatch, now: datetime) -> Iterator[OutgoingMessage]:

@@ -18,6 +18,8 @@ from harebell.ticker.model.run_rows import placement_of
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
 
+RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)  # that a recurrence may raise
+
 
 def resume_planning(record: ScheduleRecord, resumed_at: datetime) -> ScheduleRecord:
     """Return the active schedule after a pause or a block, with no consecutive failures.
@@ -51,9 +53,6 @@ def continue_planning(record: ScheduleRecord) -> ScheduleRecord:
         awaited_run=awaited,
         reason=None,
     )
-
-
-RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)  # that a recurrence may raise
 
 
 # A frozen class needs twice the time, and a pass creates one for each schedule.
