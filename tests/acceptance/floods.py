@@ -13,7 +13,7 @@ from tests.acceptance.stack import Tenant
 
 from harebell.client import Client
 from harebell.contract.amqp_names import tenant_exchange
-from harebell.intake.commands.window import CREDIT_TIMEOUT
+from harebell.messaging.accepted_messages import CREDIT_TIMEOUT
 
 FLOOD, VICTIM = "acme", "umbrella"
 MAX_ANSWER = 1.0  # seconds until the answer to the victim, by the promise

@@ -9,8 +9,8 @@ import pytest
 from tests.fakes.tickets import NINE
 
 from harebell.contract.calendar import CalendarContent
-from harebell.ticker.model.calendars import StoredCalendar
-from harebell.ticker.store import calendars as store
+from harebell.ticker.model.version import StoredCalendar
+from harebell.ticker.store import versions as store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.requirement("P6")]
 

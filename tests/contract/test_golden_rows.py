@@ -9,7 +9,7 @@ from tests.rig.servers import Servers
 
 from harebell.contract.ids import RunKey
 from harebell.contract.schedule import Definition
-from harebell.storage.runs.tickets import rebuild_tickets
+from harebell.storage.runs.staging import rebuild_tickets
 
 pytestmark = pytest.mark.postgres
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.tickets import NINE, after
 
-from harebell.domain.start_rank import PRIORITY_STEP, start_rank
+from harebell.domain.run_states import PRIORITY_STEP, start_rank
 from harebell.executor.model.priority_queue import PriorityQueue
 
 Item = tuple[float, int]  # the due time in seconds after nine, the priority

@@ -34,7 +34,7 @@ from harebell.storage.runs.replays import STATEMENTS as REPLAY_STATEMENTS
 from harebell.storage.runs.staging import STATEMENTS as STAGING_STATEMENTS
 from harebell.ticker.commands import changes, replacements
 from harebell.ticker.commands.handlers import CommandContext
-from harebell.ticker.commands.responses import schedule_response
+from harebell.ticker.model.request import schedule_response
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.store.schedules import STATEMENTS as SCHEDULE_STATEMENTS
 

@@ -16,7 +16,7 @@ from harebell.dispatcher.breakers.breaker import BreakerConfig
 from harebell.dispatcher.breakers.registry import BreakerRegistry
 from harebell.dispatcher.breakers.sync import BreakerSync
 from harebell.dispatcher.release.forwarder import Forwarder, PendingAcks
-from harebell.dispatcher.release.gates import Gates
+from harebell.dispatcher.release.gates import Gates, RateGate, target_rates, tenant_rates
 from harebell.dispatcher.release.queue import (
     MAX_OPEN_DELIVERIES,
     MAX_QUEUED_TICKETS,
@@ -24,7 +24,6 @@ from harebell.dispatcher.release.queue import (
     ReleaseQueue,
     decide_on_arrival,
 )
-from harebell.dispatcher.release.rates import RateGate, target_rates, tenant_rates
 from harebell.messaging.acknowledge import ABANDONED, Delivery, Outcome
 from harebell.messaging.consumer import ConcurrentWorker, Consumer
 from harebell.messaging.publisher import Publisher

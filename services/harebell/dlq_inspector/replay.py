@@ -13,7 +13,7 @@ from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
 from harebell.dlq_inspector.model.results import LockedDeadLetter, replay_results
 from harebell.dlq_inspector.store import dead_letters
 from harebell.storage.runs.replays import RequestedReplay, stage_replays
-from harebell.storage.runs.tickets import rebuild_tickets
+from harebell.storage.runs.staging import rebuild_tickets
 
 Results: TypeAlias = dict[str, str]  # the result for each id of a command
 

@@ -13,13 +13,13 @@ from harebell.contract.schedule import SchedulingPolicy
 from harebell.contract.types import truncate_ms
 from harebell.contract.when import Recurring
 from harebell.domain.calendars import Calendar, blackout_at, end_of_blackout
-from harebell.domain.pinned_calendars import blackouts_of
 from harebell.domain.recurrence import (
     RESOLUTION,
     AfterCompletion,
     CalendarRecurrence,
     Once,
     Recurrence,
+    blackouts_of,
     is_sequential,
     times_after,
 )

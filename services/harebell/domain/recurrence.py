@@ -1,24 +1,33 @@
-"""The recurrence of a version: the next scheduled time after a given time. Pure."""
+"""The recurrence of a version: its next scheduled time, by its calendars. Pure."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import islice
 from typing import Final, TypeAlias, assert_never
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from harebell.contract.calendar import (
+    WEEKDAYS,
+    PinnedCalendar,
+    parse_days,
+)
+from harebell.contract.errors import InvalidInput
 from harebell.contract.policy import OnExcluded
 from harebell.contract.schedule import SchedulingPolicy
 from harebell.contract.types import EARLIEST, LATEST, truncate_ms
 from harebell.contract.when import After, AnyOf, At, CronRule, Every, Now, Recurring, When
 from harebell.domain.calendars import (
+    Calendar,
     CalendarRule,
+    DayRange,
     ExcludedTime,
     KeptTime,
     ShiftedTime,
+    WeeklyWindow,
     decide_time,
     is_on_open_day,
     next_open_day,
@@ -26,10 +35,69 @@ from harebell.domain.calendars import (
 from harebell.domain.cron import Cron
 from harebell.domain.cron.timezones import load_timezone
 from harebell.domain.moved_times import MovedTimes
-from harebell.domain.pinned_calendars import calendar_rule
+
+MAX_CACHED_CALENDARS: Final = 500  # calendars, which many schedules share
+
 
 MAX_RULE_SEARCHES: Final = 1_000  # of all rules together, in one search for an open time
 RESOLUTION: Final = timedelta(milliseconds=1)  # of scheduled times
+
+
+def calendar_rule(policy: SchedulingPolicy) -> CalendarRule | None:
+    """Return the rule of the pinned calendars, or None if they decide no scheduled time."""
+    names = policy.calendars
+    if names is None or not names.decides_times:
+        return None
+    pinned = _pinned_by_name(policy)
+    return CalendarRule(
+        exclude=calendars_of(_named(pinned, names.exclude)),
+        include=calendars_of(_named(pinned, names.include)),
+        on_excluded=names.on_excluded,
+        open_day=names.open_day,
+    )
+
+
+def blackouts_of(policy: SchedulingPolicy) -> tuple[Calendar, ...]:
+    """Return the pinned calendars that hold back starts, in the order of the schedule."""
+    names = policy.calendars
+    if names is None or not names.blackout:
+        return ()
+    return calendars_of(_named(_pinned_by_name(policy), names.blackout))
+
+
+def calendars_of(pinned: Iterable[PinnedCalendar]) -> tuple[Calendar, ...]:
+    """Return the calendars of their contents, which a cache keeps."""
+    return tuple(_calendar(each.model_dump_json()) for each in pinned)
+
+
+def _pinned_by_name(policy: SchedulingPolicy) -> Mapping[str, PinnedCalendar]:
+    return {each.name: each for each in policy.pinned_calendars}
+
+
+def _named(pinned: Mapping[str, PinnedCalendar], names: Sequence[str]) -> list[PinnedCalendar]:
+    missing = [name for name in names if name not in pinned]
+    if missing:
+        reason = f"The calendar {missing[0]} must be pinned, and the definition lacks its content."
+        raise InvalidInput(reason, field="calendars", code="unknown_calendar")
+    return [pinned[name] for name in names]
+
+
+@lru_cache(MAX_CACHED_CALENDARS)
+def _calendar(pinned_json: str) -> Calendar:
+    pinned = PinnedCalendar.model_validate_json(pinned_json)
+    return Calendar.create(
+        pinned.name,
+        load_timezone(pinned.timezone),
+        days=[DayRange(*parse_days(each)) for each in pinned.days],
+        windows=[
+            WeeklyWindow(
+                frozenset(WEEKDAYS.index(day) for day in each.weekdays),
+                time.fromisoformat(each.from_),
+                time.fromisoformat(each.to),
+            )
+            for each in pinned.weekly
+        ],
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The model of the ledger: states, reasons, transitions and fencing tokens of runs.
+"""The model of the ledger: states, reasons, transitions, fencing tokens and start ranks of runs.
 
 The SQL of `storage/runs` takes its states from this model, and `tests/contract` compares both, as
 well as the status of schedules in the SQL of intake and of the ticker.
@@ -20,6 +20,9 @@ RETENTION: Final = timedelta(days=30)
 
 SEQ_BITS: Final = 32  # of `seq`, below the epoch
 MAX_EPOCH: Final = 2**21 - 1  # so that a token stays below 2**53, which every JSON reader can store
+
+# The lateness after which a waiting run is as urgent as a punctual run of the next priority.
+PRIORITY_STEP: Final = timedelta(seconds=5)
 
 
 class RunState(StrEnum):
@@ -319,3 +322,13 @@ def visible_state(stored: ScheduleState, *, has_open_run: bool) -> ScheduleState
 def result_of(state: ScheduleState, last_run: RunState | None) -> RunState | None:
     """Return how a completed schedule ended: the state of its last run, or None without a run."""
     return last_run if state is ScheduleState.COMPLETED else None
+
+
+def start_rank(due_at: datetime, priority: int) -> datetime:
+    """Return the start rank of a run. Among due runs, the lowest rank starts first.
+
+    A run gains one priority step per PRIORITY_STEP of its lateness. Every run gains these steps
+    equally fast, so the order of two ranks never changes. A run of priority p therefore starts
+    before each run of priority p + n that is due more than n * PRIORITY_STEP later.
+    """
+    return due_at - PRIORITY_STEP * priority

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from harebell.contract.amqp_names import PROBE
 from harebell.contract.json_codec import decode_model
 from harebell.contract.ticket import TICKET_BATCH, Ticket
-from harebell.domain.start_rank import start_rank
+from harebell.domain.run_states import start_rank
 from harebell.executor import metrics
 from harebell.executor.claiming.claimer import Claimer
 from harebell.executor.claiming.overlap import claim_each_at_due_time

@@ -14,11 +14,10 @@ from harebell.contract.amqp_names import DELAYED, delayed_queue_name, is_delayed
 from harebell.contract.types import instant_text
 from harebell.intake.commands.handler import CommandHandler
 from harebell.intake.commands.rules import IntakePolicy, TargetPolicy
-from harebell.intake.commands.window import WINDOW, TenantWindows
 from harebell.intake.delayed.handler import DelayedHandler
 from harebell.intake.queries.handler import QueryHandler
 from harebell.intake.queries.store import IntakeStore
-from harebell.messaging.accepted_messages import read_credits
+from harebell.messaging.accepted_messages import WINDOW, TenantWindows, read_credits
 from harebell.messaging.acknowledge import Delivery
 from harebell.messaging.consumer import Consumer, OptionalQueues
 from harebell.messaging.event_publisher import RejectionEvents

@@ -14,7 +14,7 @@ from harebell.domain.concurrency import next_waiting as next_waiting_for_label
 from harebell.domain.overlap import next_waiting
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.storage.runs import label_slots, overlap
-from harebell.storage.runs.tickets import rebuild_tickets
+from harebell.storage.runs.staging import rebuild_tickets
 
 
 def labels_of(tickets: Iterable[Ticket]) -> set[Label]:

@@ -19,7 +19,7 @@ from harebell.contract.ids import RunId, RunKey
 from harebell.contract.json_codec import decode_trusted, encode
 from harebell.contract.ticket import Ticket, claim_at_due_time_of_json
 from harebell.contract.types import PoolName, parse_instant
-from harebell.domain.start_rank import start_rank
+from harebell.domain.run_states import start_rank
 
 MAX_TICKETS: Final = 200  # in one batch on its way to the dispatcher
 MAX_BYTES: Final = 256 * 1024  # of one batch, except a batch of one larger ticket

@@ -5,8 +5,7 @@
 * model           the pure rules: versions, units of work, planning
 * store           the SQL of schedules, versions, command results and breakers
 * plan_writer     writing the changes of a batch, the runs of a plan and the states after them
-* stager          the passes that stage runs within the horizon
-* planning_budget the time for planning in one pass, and the tenants that exceed it
+* stager          the passes that stage runs within the horizon, and their planning budget
 * next_times      the earliest next time, above a low-water mark
 * stage_spans     the spans of staged runs
 * events          events and stop requests after a commit

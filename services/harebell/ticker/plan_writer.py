@@ -17,7 +17,7 @@ from harebell.storage.runs import staging
 from harebell.ticker.model import counted_runs, run_rows
 from harebell.ticker.model.planning_window import PlanningStep
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.store import calendars, schedules, versions
+from harebell.ticker.store import schedules, versions
 
 
 async def save_unit_of_work(connection: asyncpg.Connection, unit: UnitOfWork) -> None:
@@ -25,9 +25,9 @@ async def save_unit_of_work(connection: asyncpg.Connection, unit: UnitOfWork) ->
     await versions.save_versions(connection, unit.new_versions)
     await versions.record_handovers(connection, unit.handovers)
     await versions.save_active_versions(connection, unit.versions_in_force)
-    await calendars.delete_uses(connection, unit.unused_calendars)
-    await calendars.save_uses(connection, (version for version, _ in unit.new_versions))
-    await calendars.save_calendars(connection, unit.new_calendars)
+    await versions.delete_calendar_uses(connection, unit.unused_calendars)
+    await versions.save_calendar_uses(connection, (version for version, _ in unit.new_versions))
+    await versions.save_calendars(connection, unit.new_calendars)
     await staging.cancel(connection, unit.cancelled_runs)
     await staging.request_stop(connection, unit.stop_requests)
     moved = [run_rows.moved_run_row(*each) for each in unit.moved_to_version.items()]

@@ -38,7 +38,7 @@ from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.runs import delegation
 from harebell.storage.runs.delegation import ReportRef
-from harebell.storage.runs.tickets import rebuild_tickets
+from harebell.storage.runs.staging import rebuild_tickets
 from harebell.ticker.commands.batch import BatchItem, CommandBatch, messages_or_outcome
 from harebell.ticker.commands.events import send_replies
 from harebell.ticker.model.report import (

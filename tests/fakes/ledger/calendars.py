@@ -1,4 +1,4 @@
-"""The statements of `ticker/store/calendars.py` in memory."""
+"""The statements of calendars in `ticker/store/versions.py` in memory."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -8,14 +8,14 @@ from tests.fakes.ledger.pool import Record, answers
 from tests.fakes.ledger.runs import unnested
 from tests.fakes.ledger.store import Transaction
 
-from harebell.ticker.store.calendars import STATEMENTS
+from harebell.ticker.store.versions import STATEMENTS
 
 CALENDARS = "calendar_versions"
 USES = "schedule_calendars"
 Names = Sequence[str]
 
 
-@answers(STATEMENTS.load)
+@answers(STATEMENTS.load_calendars)
 def load(tx: Transaction, tenants: Names) -> Iterator[Record]:
     return _latest(tx, tenants)
 
@@ -29,7 +29,7 @@ def _latest(tx: Transaction, tenants: Names) -> Iterator[Record]:
     return (latest[key] for key in sorted(latest))
 
 
-@answers(STATEMENTS.save)
+@answers(STATEMENTS.save_calendars)
 def save(  # one parameter for each column
     tx: Transaction,
     tenants: Names,
@@ -47,7 +47,7 @@ def save(  # one parameter for each column
         tx.put(CALENDARS, (row["tenant"], row["name"], row["version"]), row)
 
 
-@answers(STATEMENTS.delete_old)
+@answers(STATEMENTS.delete_old_calendars)
 def delete_old(
     tx: Transaction, tenants: Names, names: Names, versions: Sequence[int]
 ) -> Iterator[Record]:
@@ -59,7 +59,7 @@ def delete_old(
     return iter(())
 
 
-@answers(STATEMENTS.forget_deleted)
+@answers(STATEMENTS.forget_deleted_calendars)
 def forget_deleted(tx: Transaction, tenants: Names, number: int) -> Iterator[Record]:
     for tenant in tenants:
         deleted = [row for row in _latest(tx, [tenant]) if row["is_deleted"]]
@@ -71,19 +71,19 @@ def forget_deleted(tx: Transaction, tenants: Names, number: int) -> Iterator[Rec
     return iter(())
 
 
-@answers(STATEMENTS.find_schedules)
+@answers(STATEMENTS.find_schedules_of_calendar)
 def find_schedules(tx: Transaction, tenant: str, calendar: str, limit: int) -> list[Record]:
     found = [row for row in tx.rows(USES) if (row["tenant"], row["calendar"]) == (tenant, calendar)]
     return sorted(found, key=lambda each: each["schedule_id"].int)[:limit]
 
 
-@answers(STATEMENTS.save_uses)
+@answers(STATEMENTS.save_calendar_uses)
 def save_uses(tx: Transaction, tenants: Names, names: Names, schedules: Sequence[UUID]) -> None:
     for key in zip(tenants, names, schedules, strict=True):
         tx.put(USES, key, dict(zip(("tenant", "calendar", "schedule_id"), key, strict=True)))
 
 
-@answers(STATEMENTS.delete_uses)
+@answers(STATEMENTS.delete_calendar_uses)
 def delete_uses(tx: Transaction, tenants: Names, names: Names, schedules: Sequence[UUID]) -> None:
     for key in zip(tenants, names, schedules, strict=True):
         tx.put(USES, key, None)

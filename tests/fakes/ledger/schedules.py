@@ -1,4 +1,4 @@
-"""The statements of `ticker/store` and `storage/runs/tickets.py` in memory."""
+"""The statements of `ticker/store` and `storage/runs/staging.py` in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ from tests.fakes.ledger.store import Transaction
 
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import Reason, RunState, ScheduleState
-from harebell.storage.runs import tickets
+from harebell.storage.runs import staging
 from harebell.ticker.model.version import VersionStatus
 from harebell.ticker.next_times import NEXT_TIME
 from harebell.ticker.store import command_results, versions
@@ -287,7 +287,7 @@ def record_responses(tx: Transaction, *columns: Sequence[Any]) -> None:
         tx.put(COMMAND_RESULTS, key, response)
 
 
-@answers(tickets.STATEMENTS.rebuild)
+@answers(staging.STATEMENTS.rebuild)
 def rebuild_tickets(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[Record]:
     for key in map(RunKey, times, schedules):
         run = run_of(tx, key)

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 from tests.fakes.tickets import NINE, after, header
 
-from harebell.dispatcher.release.gates import Deferral, Gates, deferral_ttl, deferral_waits
-from harebell.dispatcher.release.rates import (
+from harebell.dispatcher.release.gates import (
     BURST,
     MAX_NAMES,
     MAX_SLOT_RETURNS,
     TENANT_RATE_GATE,
+    Deferral,
+    Gates,
     RateGate,
+    deferral_ttl,
+    deferral_waits,
     target_rates,
     tenant_rates,
 )

@@ -16,10 +16,10 @@ from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
 from harebell.contract.ticket import RunSpec
 from harebell.domain.calendars import MAX_BOUNDARIES
-from harebell.domain.pinned_calendars import blackouts_of
 from harebell.domain.planned_times import PlannedSchedule, PlannedSpan, planned_spans
 from harebell.domain.planner import StartDelays
 from harebell.domain.preview import NoteKind, describe_run
+from harebell.domain.recurrence import blackouts_of
 from harebell.domain.run_states import ScheduleState
 from harebell.domain.timetables import DueTimesCache, Timetable, datetime_of
 from harebell.domain.validation import check_calendars

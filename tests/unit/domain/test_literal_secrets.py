@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from harebell.contract.errors import Rejected
 from harebell.contract.target import Target
-from harebell.domain.literal_secrets import check_edited_secrets, check_secrets, literal_warnings
+from harebell.domain.target_check import check_edited_secrets, check_secrets, literal_warnings
 
 pytestmark = pytest.mark.requirement("P7")
 

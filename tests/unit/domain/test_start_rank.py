@@ -3,7 +3,7 @@
 import pytest
 from tests.fakes.tickets import NINE, after
 
-from harebell.domain.start_rank import start_rank
+from harebell.domain.run_states import start_rank
 
 
 @pytest.mark.requirement("S21", "S43")

@@ -13,7 +13,7 @@ from tests.fakes.lane import ECHO, OTHER, LaneHarness
 from harebell.bootstrap.process import create_eager_task
 from harebell.contract.policy import RateLimit, RateLimitScope
 from harebell.domain.retry import EXPIRED, Failure
-from harebell.domain.start_rank import start_rank
+from harebell.domain.run_states import start_rank
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.model.start_queue import BATCHED_START_THRESHOLD, StartQueue
 from harebell.executor.running.bulkheads import (

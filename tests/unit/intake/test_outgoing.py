@@ -17,7 +17,7 @@ from harebell.contract.amqp_names import COMMANDS, tenant_exchange
 from harebell.contract.json_codec import decode_model, encode_plain, list_adapter
 from harebell.intake.commands.handler import CommandHandler
 from harebell.intake.commands.rules import IntakePolicy
-from harebell.intake.commands.window import TenantWindows
+from harebell.messaging.accepted_messages import TenantWindows
 from harebell.messaging.acknowledge import DONE, Delivery
 from harebell.messaging.publisher import OutgoingMessage
 from harebell.messaging.received_message import ReceivedMessage

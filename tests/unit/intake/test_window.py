@@ -1,6 +1,6 @@
 """The windows of tenants: closed after 64 KiB, opened by credits, by a timeout and by a reset."""
 
-from harebell.intake.commands.window import CREDIT_TIMEOUT, WINDOW, TenantWindows
+from harebell.messaging.accepted_messages import CREDIT_TIMEOUT, WINDOW, TenantWindows
 
 SHARED, ACME, OTHER = "harebell.intake", "harebell.intake.acme", "harebell.intake.umbrella"
 

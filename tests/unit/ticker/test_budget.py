@@ -10,11 +10,10 @@ from tests.fakes.schedules import HORIZON
 from tests.fakes.ticker import FakeTicker, finish
 from tests.fakes.tickets import NINE
 
-from harebell.ticker import planning_budget
+from harebell.ticker import stager
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 from harebell.ticker.plan_writer import SaveResult
-from harebell.ticker.planning_budget import MAX_DEFERRED, DeferredTenants, PlanningBudget
-from harebell.ticker.stager import StagingPass
+from harebell.ticker.stager import MAX_DEFERRED, DeferredTenants, PlanningBudget, StagingPass
 
 SPENT = -1.0  # seconds
 
@@ -54,7 +53,7 @@ def test_one_pass_plans_every_schedule_within_the_budget() -> None:
 
 @pytest.mark.requirement("P6")
 async def test_planning_lets_other_tasks_of_the_ticker_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning_budget, "PLANNING_SLICE", SPENT)
+    monkeypatch.setattr(stager, "PLANNING_SLICE", SPENT)
     now = NINE.replace(hour=10)
     turns: list[int] = []
     planned = asyncio.create_task(PlanningBudget().plan(due_records(3), now, now + HORIZON))

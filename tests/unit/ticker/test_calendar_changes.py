@@ -13,7 +13,7 @@ from harebell.contract.command_base import CommandBase
 from harebell.contract.commands import SchedulePut
 from harebell.ticker.commands.handlers import CommandContext, apply_command
 from harebell.ticker.model.unit_of_work import UnitOfWork
-from harebell.ticker.store.calendars import load_calendars
+from harebell.ticker.store.versions import load_calendars
 
 # 60 to 120 s after `NINE`.
 NEXT_MINUTE = {"weekly": [{"weekdays": ["fri"], "from": "09:01", "to": "09:02"}]}

@@ -23,8 +23,7 @@ from harebell.domain.run_states import ScheduleState
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import database_time
 from harebell.ticker.next_times import NextTimes
-from harebell.ticker.planning_budget import PLANNING_BUDGET
-from harebell.ticker.stager import Stager
+from harebell.ticker.stager import PLANNING_BUDGET, Stager
 from harebell.ticker.store.versions import VersionCache
 
 HOUR = timedelta(hours=1)

@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Generic, TypeAlias, TypeVar
 
-from harebell.domain.start_rank import start_rank
+from harebell.domain.run_states import start_rank
 
 T = TypeVar("T")
 _Entry: TypeAlias = tuple[datetime, int, T]  # the due time, the order of arrival, the item

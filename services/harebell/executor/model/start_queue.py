@@ -7,7 +7,7 @@ from itertools import chain, count
 from typing import Final, TypeAlias
 
 from harebell.contract.ids import RunKey
-from harebell.domain.start_rank import start_rank
+from harebell.domain.run_states import start_rank
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.model.priority_queue import PriorityQueue
 

@@ -15,7 +15,7 @@ import structlog
 from harebell.contract.errors import Transient
 from harebell.contract.ticket import Ticket
 from harebell.domain.calendars import end_of_blackout
-from harebell.domain.pinned_calendars import calendars_of
+from harebell.domain.recurrence import calendars_of
 from harebell.domain.run_states import Reason
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun

@@ -5,6 +5,5 @@
 * rules            rules of commands, definitions and patches besides their types (pure)
 * quotas           the quotas of changes per second and of backfills (pure)
 * tenant_queues    the tenants whose intake queues may exist
-* window           the bytes of each tenant that the ticker has not applied yet
 * publish          the messages that intake publishes
 """

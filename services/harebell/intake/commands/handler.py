@@ -36,8 +36,7 @@ from harebell.intake.commands.publish import (
     rejection_reply,
 )
 from harebell.intake.commands.rules import IntakePolicy
-from harebell.intake.commands.window import TenantWindows
-from harebell.messaging.accepted_messages import credit_headers
+from harebell.messaging.accepted_messages import TenantWindows, credit_headers
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.event_publisher import RejectionEvents
 from harebell.messaging.fair_worker import size_of

@@ -28,10 +28,16 @@ from harebell.contract.schedule import Definition
 from harebell.contract.target import Target, TaskTarget
 from harebell.contract.types import duration_text, instant_text
 from harebell.domain.default_schedule import DefaultWhen
-from harebell.domain.literal_secrets import check_edited_secrets, check_literals, check_secrets
 from harebell.domain.retry import RESERVED_CODES
 from harebell.domain.run_states import RETENTION, Reason, ScheduleState
-from harebell.domain.target_check import check_pool, check_priority, check_target
+from harebell.domain.target_check import (
+    check_edited_secrets,
+    check_literals,
+    check_pool,
+    check_priority,
+    check_secrets,
+    check_target,
+)
 from harebell.domain.tenant_policy import LiteralSecrets, PolicySource, TenantPolicies
 from harebell.domain.url_policy import Egress
 from harebell.domain.validation import (

@@ -18,10 +18,9 @@ from harebell.contract.types import instant_text
 from harebell.domain.usage_counts import PUTS, UsageCounts, UsageKey
 from harebell.intake.commands.publish import accepted_batch_message, accepted_commands_message
 from harebell.intake.commands.rules import IntakePolicy, check_command
-from harebell.intake.commands.window import TenantWindows
 from harebell.intake.delayed.message import DelayedMessage, JsonObject, key_of_digest
 from harebell.intake.delayed.repeats import AcceptedDigests
-from harebell.messaging.accepted_messages import credit_headers
+from harebell.messaging.accepted_messages import TenantWindows, credit_headers
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.fair_worker import size_of
 from harebell.messaging.publisher import OutgoingMessage, Publisher

@@ -12,7 +12,6 @@ from harebell.contract.types import duration_text, instant_text
 from harebell.contract.views import ExplanationView, PreviewView
 from harebell.contract.when import Recurring
 from harebell.domain.calendars import CalendarRule, ShiftedTime, blackout_at
-from harebell.domain.pinned_calendars import blackouts_of
 from harebell.domain.planner import StartDelays
 from harebell.domain.preview import (
     blackout_notes,
@@ -22,7 +21,7 @@ from harebell.domain.preview import (
     upcoming_runs,
 )
 from harebell.domain.reason_text import REASON_TEXT, SCHEDULE_STATE_TEXT, reason_text
-from harebell.domain.recurrence import RESOLUTION, AfterCompletion, CalendarRecurrence
+from harebell.domain.recurrence import RESOLUTION, AfterCompletion, CalendarRecurrence, blackouts_of
 from harebell.domain.retry import EXPIRED
 from harebell.domain.run_states import RETENTION, Reason, RunState, ScheduleState
 from harebell.domain.versions import VersionWindow

@@ -6,8 +6,7 @@ The arrays are sorted and the query plan is a nested loop, so rows are locked in
 The conditions are inside `CASE`, because the partition of a new day has no statistics.
 A planner that trusts these statistics scans the partition once for each row.
 
-* staging       new, skipped, unstaged and moved runs, and stop requests
-* tickets       tickets from the rows of runs
+* staging       new, skipped, unstaged and moved runs, stop requests, tickets from rows
 * claims        claims, lease renewals and the return of claimed runs
 * delegation    delegated runs and the reports of their workers
 * overlap       overlap slots and waiting runs

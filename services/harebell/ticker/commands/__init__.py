@@ -12,6 +12,5 @@
 * manual_runs           `schedule.trigger`, `schedule.backfill`, `schedule.skip` and run commands
 * calendars             `calendar.put` and `calendar.delete`
 * bulk                  one command to many schedules
-* responses             the response of a schedule command
 * events                stop requests, replies, events and dead letters after the commit
 """

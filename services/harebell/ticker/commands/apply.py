@@ -36,7 +36,7 @@ from harebell.runtime import metrics as runtime_metrics
 from harebell.runtime.clock import Clock, monotonic
 from harebell.runtime.computations import Computations
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.runs.tickets import rebuild_tickets
+from harebell.storage.runs.staging import rebuild_tickets
 from harebell.ticker import metrics
 from harebell.ticker.commands.batch import BatchItem, CommandBatch, PartSize, read_batches
 from harebell.ticker.commands.bulk import apply_bulk
@@ -49,7 +49,6 @@ from harebell.ticker.model.request import find_schedule
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.plan_writer import SaveResult, save_planning_steps, save_unit_of_work
 from harebell.ticker.stage_spans import record_batch
-from harebell.ticker.store.calendars import find_schedules_of_calendar, load_calendars
 from harebell.ticker.store.command_results import (
     CommandKey,
     load_bulk_operation,
@@ -60,7 +59,7 @@ from harebell.ticker.store.command_results import (
 )
 from harebell.ticker.store.schedule_counts import ScheduleCounts, ScheduleRoom
 from harebell.ticker.store.schedules import find_foreign, find_schedules, load_unit_of_work
-from harebell.ticker.store.versions import VersionCache
+from harebell.ticker.store.versions import VersionCache, find_schedules_of_calendar, load_calendars
 
 APPLIED: Final = "applied"
 REPEATED: Final = "repeated"

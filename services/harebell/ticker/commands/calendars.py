@@ -15,9 +15,9 @@ from harebell.domain.run_states import ScheduleState
 from harebell.ticker.commands.changes import change
 from harebell.ticker.commands.new_versions import new_version
 from harebell.ticker.commands.replacements import replace_version
-from harebell.ticker.model.calendars import StoredCalendar, with_pinned_calendars
 from harebell.ticker.model.request import CommandContext
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
+from harebell.ticker.model.version import StoredCalendar, with_pinned_calendars
 
 
 def put_calendar(

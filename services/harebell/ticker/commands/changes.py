@@ -23,8 +23,7 @@ from harebell.ticker.commands.replacements import (
     is_stopped,
     replace_version,
 )
-from harebell.ticker.commands.responses import schedule_response
-from harebell.ticker.model.request import CommandContext
+from harebell.ticker.model.request import CommandContext, schedule_response
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import Version, VersionStatus
 

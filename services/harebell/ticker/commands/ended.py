@@ -19,9 +19,8 @@ from harebell.ticker.commands.new_versions import (
     new_version,
     put_in_force,
 )
-from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_window import continue_planning
-from harebell.ticker.model.request import CommandContext
+from harebell.ticker.model.request import CommandContext, schedule_response
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import Version
 

@@ -19,9 +19,13 @@ from harebell.contract.responses import RunResponse, ScheduleResponse
 from harebell.contract.types import instant_text, truncate_ms
 from harebell.domain.recurrence import RESOLUTION, next_times, recurs_at, spend_freely
 from harebell.domain.run_states import Reason, RunState, ScheduleState
-from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_window import continue_planning, resume_planning
-from harebell.ticker.model.request import CommandContext, FoundTimes, find_schedule_of_run
+from harebell.ticker.model.request import (
+    CommandContext,
+    FoundTimes,
+    find_schedule_of_run,
+    schedule_response,
+)
 from harebell.ticker.model.unit_of_work import (
     LockedRun,
     ManualRun,

@@ -9,9 +9,8 @@ from harebell.contract.responses import ScheduleResponse
 from harebell.domain.recurrence import RESOLUTION
 from harebell.domain.run_states import Reason, ScheduleState
 from harebell.ticker.commands.new_versions import supersede
-from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_window import plan_record, resume_planning
-from harebell.ticker.model.request import CommandContext
+from harebell.ticker.model.request import CommandContext, schedule_response
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import Version
 

@@ -10,19 +10,22 @@ from harebell.contract.message import parse
 from harebell.contract.responses import ScheduleResponse
 from harebell.contract.schedule import Definition
 from harebell.contract.when import WHEN_RULES
-from harebell.domain.literal_secrets import literal_warnings
 from harebell.domain.recurrence import initial_cursor
 from harebell.domain.run_states import ScheduleState
+from harebell.domain.target_check import literal_warnings
 from harebell.domain.validation import check_calendars, check_expiry
 from harebell.ticker.commands.changes import change
 from harebell.ticker.commands.ended import change_ended, reject_ended, revive, start_again
 from harebell.ticker.commands.new_versions import check_one_shot, new_version
-from harebell.ticker.commands.responses import schedule_response
-from harebell.ticker.model.calendars import with_pinned_calendars
 from harebell.ticker.model.planning_window import continue_planning
-from harebell.ticker.model.request import CommandContext, find_schedule, reject_stale
+from harebell.ticker.model.request import (
+    CommandContext,
+    find_schedule,
+    reject_stale,
+    schedule_response,
+)
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.model.version import Version, VersionStatus
+from harebell.ticker.model.version import Version, VersionStatus, with_pinned_calendars
 
 # Between the acceptance of a message and its redelivery, if its schedule has ended until then.
 REDELIVERY_WINDOW: Final = timedelta(minutes=1)

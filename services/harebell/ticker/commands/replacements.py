@@ -8,9 +8,8 @@ from harebell.domain.planner import StartDelays
 from harebell.domain.recurrence import RESOLUTION, Once, initial_cursor, recurs_at
 from harebell.domain.run_states import Reason, ScheduleState
 from harebell.ticker.commands.new_versions import put_in_force
-from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_window import continue_planning
-from harebell.ticker.model.request import CommandContext
+from harebell.ticker.model.request import CommandContext, schedule_response
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import Version
 

@@ -1,9 +1,8 @@
 """Pure values and rules of the ticker. These modules do no I/O.
 
-* version           one version of a schedule and its handover
-* calendars         stored calendars, and definitions with their versions
+* version           one version of a schedule, its calendars and its handover
 * unit_of_work      the schedules and locked runs of a batch, with every change
-* request           a command with its context and its schedule
+* request           a command with its context, its schedule and its response
 * outcomes          the effect of ended runs on their schedule
 * planning          the runs to stage up to the horizon
 * planning_window   the planning by one version, and the cursor after a pause or a change

@@ -13,8 +13,13 @@ from harebell.contract.types import EARLIEST
 from harebell.domain.planner import remaining_runs
 from harebell.domain.recurrence import RESOLUTION, recurs_at
 from harebell.domain.run_states import Reason, RunResult, RunState, ScheduleState, visible_state
-from harebell.ticker.model.calendars import CalendarKey, StoredCalendar
-from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
+from harebell.ticker.model.version import (
+    CalendarKey,
+    StoredCalendar,
+    Version,
+    VersionHandover,
+    VersionStatus,
+)
 
 
 class ScheduleRecord(NamedTuple):

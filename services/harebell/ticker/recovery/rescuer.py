@@ -35,7 +35,7 @@ from harebell.runtime import failpoint
 from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.runs import recovery
-from harebell.storage.runs.tickets import rebuild_tickets
+from harebell.storage.runs.staging import rebuild_tickets
 from harebell.ticker import metrics
 from harebell.ticker.recovery.executor_liveness import ExecutorLiveness
 from harebell.ticker.recovery.search_window import SearchWindow

@@ -14,7 +14,7 @@ from harebell.messaging.publisher import Publisher
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.runs import label_slots, overlap
-from harebell.storage.runs.tickets import rebuild_tickets
+from harebell.storage.runs.staging import rebuild_tickets
 from harebell.ticker import metrics
 
 log = structlog.get_logger()

@@ -4,7 +4,6 @@
 * schedules         loading schedules with their locked runs, and writing their states
 * schedule_counts   the number of live schedules of a tenant, for its quota
 * versions          immutable versions with their cache
-* calendars         calendars with their versions, and the schedules that use them
 * planned_runs      staged runs, and schedules with a time to plan
 * retention         the removal of runs, in batches and by day
 * expired_rows      the removal of versions, ended schedules and stored responses
