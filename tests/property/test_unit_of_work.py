@@ -135,6 +135,8 @@ def test_trigger_at_a_scheduled_time_is_the_run_of_this_time() -> None:
 
 @pytest.mark.requirement("S06")
 @example(steps=[("skip", 2), ("put_later", 1)], times=3, mode="none")
+@example(steps=[("put_later", 1), ("wait", 20), ("run", 0), ("skip", 1)], times=2, mode="none")
+@example(steps=[("claim", 0), ("pause", 0), ("skip", 0), ("end", 0)], times=2, mode="none")
 @settings(max_examples=100)
 @given(
     steps=steps_of(

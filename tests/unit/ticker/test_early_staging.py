@@ -10,6 +10,7 @@ from tests.fakes.schedules import HORIZON, ID
 from tests.fakes.ticker import FakeTicker
 from tests.fakes.tickets import NINE, after
 
+from harebell.contract.errors import Conflict
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import RunState, ScheduleState
 from harebell.ticker.model.version import VersionStatus
@@ -171,6 +172,18 @@ def test_skip_removes_a_run_of_the_pending_version_before_its_activation() -> No
 
     ran = [time for time in ticker.times_in(RunState.SUCCEEDED) if time >= after(200)]
     assert ran == [after(220), after(240)]
+
+
+def test_skip_rejects_the_time_of_an_early_run_that_has_ended() -> None:
+    ticker = run_until(later(), 150)
+    ticker.wait(50).run_due()
+
+    with pytest.raises(Conflict) as error:
+        ticker.send("schedule.skip", at=after(200))
+
+    assert error.value.code == "too_late"
+    assert ticker.record.pending
+    assert after(200) in ticker.times_in(RunState.SUCCEEDED)
 
 
 @pytest.mark.requirement("S07")

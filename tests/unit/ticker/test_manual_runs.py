@@ -99,6 +99,17 @@ def test_skip_rejects_the_time_of_a_run_with_an_attempt(
     assert error.value.code == "too_late"
 
 
+def test_skip_rejects_the_time_of_a_run_that_ended_during_a_pause(ticker: FakeTicker) -> None:
+    ticker.claim(NINE)
+    ticker.send("schedule.pause")
+    ticker.complete(NINE)
+
+    with pytest.raises(Conflict) as error:
+        skip(ticker, 0)
+
+    assert error.value.code == "too_late"
+
+
 def test_skip_rejects_a_missed_time(ticker: FakeTicker) -> None:
     ticker.wait(600).stage_all()
 

@@ -133,7 +133,7 @@ def skip(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> S
             changed = changed._replace(dispatched=max(0, record.dispatched - 1))
             changed = _with_room_in_times(changed)
         changed = _with_end(changed, run, Reason.MANUAL)
-    elif at <= record.planned_until:
+    elif at <= record.planned_until or at in record.open_runs:  # early runs are after the cursor
         raise Conflict(
             "The run must not have an attempt and must not have ended.",
             field="at",
