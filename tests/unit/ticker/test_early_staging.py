@@ -13,6 +13,7 @@ from tests.fakes.tickets import NINE, after
 from harebell.contract.errors import Conflict
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import RunState, ScheduleState
+from harebell.ticker.commands.handlers import apply_command
 from harebell.ticker.model.version import VersionStatus
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
@@ -184,6 +185,22 @@ def test_skip_rejects_the_time_of_an_early_run_that_has_ended() -> None:
     assert error.value.code == "too_late"
     assert ticker.record.pending
     assert after(200) in ticker.times_in(RunState.SUCCEEDED)
+
+
+def test_cancelled_early_run_with_an_attempt_counts_towards_times() -> None:
+    """The command was accepted before the run started, and applied after its attempt."""
+    ticker = run_until(later(when={**QUICK, "times": 2}), 150)
+    ticker.wait(50).claim(after(200), started=True)
+    ticker.complete(after(200), RunState.RETRYING)
+    cancel = ticker.context_of("run.cancel", {"run_id": str(RunKey(after(200), ID))})
+    unit = ticker.load_unit(cancel)
+
+    apply_command(unit, cancel._replace(accepted_at=after(199)))
+    ticker.save(unit)
+    run_until(ticker, 400)
+
+    ran = [time for time in ticker.times_in(RunState.SUCCEEDED) if time >= after(200)]
+    assert ran == [after(220)]
 
 
 @pytest.mark.requirement("S07")

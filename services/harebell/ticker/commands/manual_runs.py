@@ -195,7 +195,7 @@ def cancel_run(unit: UnitOfWork, context: CommandContext, command: RunCancel) ->
         return RunResponse(run_id=command.run_id, status="in_flight", state=run.state)
     unit.cancel(run, Reason.CANCELLED)
     changed = _without_open_run(record, key.scheduled_for)
-    if key.scheduled_for > context.accepted_at:
+    if key.scheduled_for > context.accepted_at and run.is_unattempted:
         # A new version with the same time would otherwise stage the run again.
         skipped = _skip_time(record, key.scheduled_for, context.accepted_at)
         changed = changed._replace(skipped_times=skipped)
