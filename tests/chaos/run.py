@@ -209,6 +209,7 @@ async def run_rounds(
         except Exception as error:  # noqa: BLE001  # any failure of a round is a finding
             report.add_failure(each, error)
             await environment.restart_dead()
+            await environment.until_ready()
             continue
         if result.findings:
             save_evidence(history, result, environment, folder)

@@ -7,7 +7,7 @@ import aio_pika
 import orjson
 from aio_pika.abc import AbstractIncomingMessage, AbstractQueue
 from tests.chaos.environment import Environment, Member
-from tests.chaos.faults.messages import open_channel
+from tests.chaos.faults.messages import Json, open_channel, tickets_in
 from tests.chaos.faults.queues import TICKET_RECOVERY, queues
 from tests.chaos.faults.registry import fault
 
@@ -26,7 +26,6 @@ TICKET_READERS: Final = (ServiceKind.EXECUTOR, ServiceKind.DISPATCHER)
 TICKET_QUEUES: Final = ("harebell.work.", "harebell.dispatcher")  # of these readers
 UNKNOWN_TYPE: Final = "harebell.ticket.batch.v9"
 
-Json = dict[str, Any]
 Rewrite = Callable[[Json], Json]
 
 
@@ -90,9 +89,10 @@ async def _get_all(queue: AbstractQueue) -> AsyncIterator[AbstractIncomingMessag
 def _rewritten(
     message: AbstractIncomingMessage, rewrite: Rewrite, message_type: str | None
 ) -> aio_pika.Message:
-    body = orjson.dumps([rewrite(ticket) for ticket in orjson.loads(message.body)])
+    """Return the message with rewritten tickets. An invalid message of an earlier round stays."""
+    tickets = tickets_in(message.body)
     return aio_pika.Message(
-        body,
+        orjson.dumps([rewrite(ticket) for ticket in tickets]) if tickets else message.body,
         headers=message.headers,
         content_type=message.content_type,
         type=message_type or message.type,

@@ -5,15 +5,17 @@ import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import aio_pika
 import orjson
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
+from pydantic import TypeAdapter, ValidationError
 from tests.chaos.environment import NAMES, Environment
 from tests.chaos.faults.registry import fault
 from tests.chaos.result import FindingKind
 
+from harebell.contract.ticket import Ticket
 from harebell.messaging.topology.bus import SYSTEM
 
 MEGABYTE: Final = 1024 * 1024
@@ -42,6 +44,8 @@ INVALID_BODIES: Final[Sequence[bytes]] = (
     b"x" * (4 * MEGABYTE),
 )
 COPIED: Final = ("harebell.work", "harebell.due", "harebell.changes", "harebell.commands")
+_TICKETS: Final = TypeAdapter(list[Ticket])
+Json: TypeAlias = dict[str, Any]
 DIRECT_KEYS: Final = {"harebell.changes": ("schedule", "dlq")}  # of exchanges without topics
 SECOND_REPEAT: Final = 3.0  # seconds until each message is published again
 
@@ -51,6 +55,16 @@ async def open_channel(environment: Environment) -> AsyncIterator[AbstractChanne
     connection = await aio_pika.connect(environment.stack.amqp_url)
     async with connection:
         yield await connection.channel()
+
+
+def tickets_in(body: bytes) -> list[Json]:
+    """Return the tickets of a batch, or none of an invalid message that left a delay queue."""
+    try:
+        _TICKETS.validate_json(body)
+    except ValidationError:
+        return []
+    tickets: list[Json] = orjson.loads(body)
+    return tickets
 
 
 def pids(environment: Environment) -> dict[str, int | None]:
@@ -140,7 +154,7 @@ async def forged(environment: Environment) -> AsyncIterator[None]:
         batches = [each for each in copies.messages if each.exchange == "harebell.work"]
         for message in batches:
             for forge in FORGERIES:
-                tickets = [ticket | forge(ticket) for ticket in orjson.loads(message.body)]
+                tickets = [ticket | forge(ticket) for ticket in tickets_in(message.body)]
                 await republish(channel, message, orjson.dumps(tickets))
     environment.measurements["forged"] = len(batches) * len(FORGERIES)
 
