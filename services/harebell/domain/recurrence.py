@@ -10,11 +10,7 @@ from typing import Final, TypeAlias, assert_never
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from harebell.contract.calendar import (
-    WEEKDAYS,
-    PinnedCalendar,
-    parse_days,
-)
+from harebell.contract.calendar import WEEKDAYS, PinnedCalendar, parse_days
 from harebell.contract.errors import InvalidInput
 from harebell.contract.policy import OnExcluded
 from harebell.contract.schedule import SchedulingPolicy
@@ -37,8 +33,6 @@ from harebell.domain.cron.timezones import load_timezone
 from harebell.domain.moved_times import MovedTimes
 
 MAX_CACHED_CALENDARS: Final = 500  # calendars, which many schedules share
-
-
 MAX_RULE_SEARCHES: Final = 1_000  # of all rules together, in one search for an open time
 RESOLUTION: Final = timedelta(milliseconds=1)  # of scheduled times
 

@@ -1,6 +1,7 @@
 """The rules of the tenant policy for pools, priorities, targets and the secrets in targets.
 
-Intake applies the rules to definitions, and the executor applies them again to each attempt.
+Intake applies the rules to definitions. The executor applies those for targets again to each
+attempt.
 """
 
 from collections.abc import Sequence

@@ -16,10 +16,10 @@ from harebell.domain.cron.parser import times_per_day
 from harebell.domain.cron.timezones import load_timezone
 from harebell.domain.recurrence import bounds
 
-# Of `at` before the acceptance, for slow senders and for clocks that are wrong.
 MAX_MOVED_TIMES: Final = 4  # on one day, because a search examines the times of 60 days
-_DAY: Final = timedelta(days=1)
+# Of `at` before the acceptance, for slow senders and for clocks that are wrong.
 MAX_PAST_START: Final = timedelta(hours=1)
+_DAY: Final = timedelta(days=1)
 
 
 def check_when(

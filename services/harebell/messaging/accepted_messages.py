@@ -2,7 +2,8 @@
 
 For a credit, intake names its queue and a number in a header, and the ticker returns the number to
 that queue when it has applied the commands. A lost credit delays the tenant of the command by at
-most `CREDIT_TIMEOUT`.
+most `CREDIT_TIMEOUT`. Until the credit comes, the bytes of the command count in the window of its
+tenant.
 """
 
 import asyncio
@@ -30,10 +31,6 @@ from harebell.messaging.replies import DEFAULT_EXCHANGE, ReplySender, reply
 from harebell.messaging.topology.bus import intake_control_queue
 from harebell.runtime.clock import monotonic
 
-_ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
-_ACCEPTED_BATCH: Final = list_adapter(AcceptedCommands)
-
-
 CREDIT_QUEUE: Final = "harebell-credit-queue"  # the headers of a message of accepted commands
 CREDIT_NUMBER: Final = "harebell-credit-number"
 TENANT: Final = "harebell-tenant"
@@ -45,6 +42,8 @@ CREDIT_TIMEOUT: Final = 10.0  # seconds after which a credit counts as lost
 MAX_UNAPPLIED: Final = 100_000  # messages; further ones count in no window
 
 BatchHandler: TypeAlias = Callable[[Sequence[Delivery]], Awaitable[Sequence[Outcome]]]
+_ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
+_ACCEPTED_BATCH: Final = list_adapter(AcceptedCommands)
 _NUMBERS: Final[TypeAdapter[list[int]]] = TypeAdapter(list[int])
 
 log = structlog.get_logger()

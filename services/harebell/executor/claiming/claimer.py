@@ -28,8 +28,6 @@ from harebell.storage.runs import claims
 from harebell.storage.runs.claims import ClaimKey
 
 MAX_IN_DOUBT: Final = 10_000  # the latest claims
-
-
 GATHER_TIME: Final = 0.025  # seconds in which more work batches may join a statement
 # Before the due time of the first ticket. A claimer that gathers this early makes no run late.
 MIN_TIME_TO_GATHER: Final = timedelta(milliseconds=60)

@@ -16,8 +16,6 @@ from harebell.contract.trace import TraceContext
 from harebell.domain.run_states import seq_of
 
 FRESH_LEASE_AGE: Final = 2.0  # seconds; an executor renews an older lease before a start
-
-
 MAX_PROBES: Final = 1_000  # remembered tickets of a lane; a forgotten probe is a usual attempt
 
 

@@ -26,8 +26,6 @@ LOW_WATER_MARK: Final = 0.5
 # The mean covers the attempts of about one second, so that one slow attempt changes little.
 MIN_SAMPLES: Final = 32
 MAX_SAMPLES: Final = 4_096
-
-
 MAX_REQUEUE: Final = timedelta(minutes=1)
 MAX_IDLE_TARGETS: Final = 1_000  # whose throughput a lane remembers
 # The largest number of attempts of a tenant that run at once in an executor, or None.

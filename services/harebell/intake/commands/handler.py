@@ -50,8 +50,6 @@ from harebell.runtime.spans import ActiveSpan
 
 PUT: Final = "schedule.put"
 CREATE: Final = "create schedule"  # the name of the span of a put
-
-
 MAX_CHECK_CPU: Final = 1.0  # seconds of CPU time for one message
 MAX_UNINTERRUPTED_CPU: Final = 0.01  # seconds of CPU time before another task may run
 

@@ -25,8 +25,6 @@ from harebell.ticker.model.unit_of_work import UnitOfWork
 from harebell.ticker.plan_writer import SaveResult
 
 STATUSES_WITHOUT_EVENT: Final = ("unchanged", "previewed")
-
-
 MAX_ERROR_LENGTH: Final = 512  # characters of an error in a dead letter
 
 

@@ -27,11 +27,8 @@ from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOf
 from harebell.ticker.model.version import Version
 
 MAX_TRIGGER_TIMES: Final = 20  # milliseconds that may already have a run when a trigger comes
-
 SHOWN_TIMES: Final = 3  # next times in a response
 _NOT_FOUND: Final = "The schedule does not exist."
-
-
 _STATES_WITHOUT_NEXT_TIMES: Final = frozenset(
     {ScheduleState.PAUSED, ScheduleState.BLOCKED, ScheduleState.ERRORED, ScheduleState.DELETED}
 )
