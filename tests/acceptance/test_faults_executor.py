@@ -1,6 +1,5 @@
-"""Executors that are killed, frozen or stopped during a call."""
+"""Executors that are killed or frozen during a call."""
 
-import asyncio
 import signal
 from collections.abc import Callable
 
@@ -8,10 +7,8 @@ import pytest
 from tests.acceptance.faults import (
     SHORT_LEASES,
     Pool,
-    assert_each_once,
     count_of,
     holder_of,
-    put_spread,
     send,
     start_with_kill,
     until_called,
@@ -27,7 +24,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 LEASE = 15.0  # seconds; the default
 MARGIN = 2.0  # seconds after the end of the lease
-RUNS = 120
 
 
 @pytest.mark.requirement("S82", "S95", "S96", "S98")
@@ -108,30 +104,3 @@ async def test_run_has_a_second_attempt_with_the_same_key_when_killed_before_the
     assert (first.ok, first.attempt, second.attempt, run["attempt"]) == (True, 1, 2, 2)
     assert first.idempotency_key == second.idempotency_key == first.run_id
     assert second.token > first.token
-
-
-@pytest.mark.measures
-@pytest.mark.long
-@pytest.mark.requirement("S66", "S73")
-async def test_stopped_executor_uses_no_attempt_and_loses_no_run_under_load(
-    faulty_tenant: Tenant,
-    pool: Pool,
-    target: Target,
-    record_property: Callable[[str, object], None],
-) -> None:
-    stopped = await pool.start(1, HAREBELL_SLOTS_NORMAL="4")
-    await pool.start(2, HAREBELL_SLOTS_NORMAL="40")
-    hook = target.http("stopped", sleep=0.7)
-    expected = await put_spread(faulty_tenant, hook, RUNS, first=1, over=4, pool=pool.name)
-    await until_called(target, "stopped", RUNS // 3)
-
-    notified_at = now()
-    await asyncio.to_thread(pool.stack.stop, stopped.name)
-    duration = (now() - notified_at).total_seconds()
-    runs = await faulty_tenant.until_runs(RUNS, "succeeded")
-
-    record_property("stopped", f"{duration:.2f} s after SIGTERM")
-    assert len(set(expected)) == RUNS
-    assert_each_once(target.calls("stopped"), runs, RUNS)
-    assert duration < 5, "The executor was killed, or it waited longer than its calls."
-    assert {holder_of(run) for run in runs} == {stopped.name, "executor-2"}

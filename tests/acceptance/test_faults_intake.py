@@ -1,9 +1,9 @@
-"""Kills of an intake right after its responses, and of a dispatcher with queued tickets."""
+"""Kills of an intake right after its responses, and with commands in flight."""
 
 import asyncio
 
 import pytest
-from tests.acceptance.faults import Pool, assert_each_once, count_of, put_spread, start
+from tests.acceptance.faults import Pool, assert_each_once, put_spread, start
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant
 from tests.rig.polling import until
@@ -52,27 +52,6 @@ async def test_command_gets_a_response_after_a_restart_of_a_killed_intake(
 
     assert {str(run["schedule_id"]) for run in runs} == set(expected)
     assert_each_once(target.calls("sent"), runs, RUNS)
-
-
-@pytest.mark.measures
-@pytest.mark.long
-async def test_another_dispatcher_releases_the_tickets_of_a_killed_dispatcher(
-    faulty_tenant: Tenant, pool: Pool, target: Target
-) -> None:
-    await pool.start()
-    victim = await start(pool.stack, ServiceKind.DISPATCHER, 2)
-    hook = target.http("queued")
-    await put_spread(faulty_tenant, hook, RUNS, first=3, over=5, pool=pool.name)
-
-    async def has_tickets() -> bool:
-        return await count_of(victim, "harebell_queued_tickets") > 0
-
-    await until(has_tickets, what="a queued ticket of dispatcher-2")
-    pool.stack.kill(victim.name)
-    runs = await faulty_tenant.until_runs(RUNS, "succeeded")
-
-    assert_each_once(target.calls("queued"), runs, RUNS)
-    assert max(call.late for call in target.calls("queued")) < 2
 
 
 async def _any_done(tasks: "list[asyncio.Task[str]]") -> bool:

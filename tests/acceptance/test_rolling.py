@@ -1,4 +1,4 @@
-"""Restarts of services under load: one kind at a time, then every instance in sequence."""
+"""Restarts of every service instance in sequence, under load."""
 
 import asyncio
 from collections import Counter
@@ -22,12 +22,6 @@ LOADED_RUNS = 150  # put before the first stop
 LOAD_DURATION = 15.0  # seconds
 FAILING_RUNS = 30  # runs that become dead letters during the test
 COMMAND_INTERVAL = 0.15  # seconds
-# The other services also stop under load in the second test.
-BUSIEST_SERVICES = (ServiceKind.TICKER, ServiceKind.EXECUTOR)
-SERVICES = [
-    pytest.param(kind, marks=() if kind in BUSIEST_SERVICES else pytest.mark.long, id=str(kind))
-    for kind in ServiceKind
-]
 SINGLE_ATTEMPT = {"max_attempts": 1}
 
 
@@ -39,25 +33,7 @@ def rolling_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.long
-@pytest.mark.requirement("S73")
-@pytest.mark.parametrize("kind", SERVICES)
-async def test_service_loses_no_run_and_uses_no_attempt_when_stopped_under_load(
-    kind: ServiceKind,
-    rolling_stack: Stack,
-    target: Target,
-    record_property: Callable[[str, object], None],
-) -> None:
-    async with rolling_stack.tenant(f"stopped-{kind}".replace("_", "-")) as tenant:
-        load = Load(tenant, target)
-        await load.begin()
-        duration = await restart(rolling_stack, kind)
-        late = await load.end()
-
-    record_property("stopped", f"{duration:.2f} s after SIGTERM; worst run {late:.2f} s late")
-
-
-@pytest.mark.long
-@pytest.mark.requirement("S58")
+@pytest.mark.requirement("S58", "S73")
 async def test_runs_execute_once_when_every_service_restarts_under_load(
     rolling_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
