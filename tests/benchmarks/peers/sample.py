@@ -39,7 +39,8 @@ class Load:
         return 0.0 if self.rate is None else 1 / self.rate
 
 
-# `immediate` has one message or call for each run, and leaves the CPU time of the sender out.
+# `immediate` has one message or call for each run. The CPU time of a sender is left out if its runs
+# are due when sent, as that of Harebell's is.
 LOADS: Final[Mapping[str, Load]] = {
     "light": Load(number=LIGHT_RATE * LIGHT_DURATION, rate=LIGHT_RATE),
     "stampede": Load(number=STAMPEDES[0]),
@@ -51,7 +52,7 @@ LOADS: Final[Mapping[str, Load]] = {
 async def sample(peer: Peer, load: Load) -> dict[str, Any]:
     def spent() -> CpuTime:
         everything = peer.spent()
-        return everything.without(PRODUCER) if load.mode == SINGLE else everything
+        return everything if load.ahead else everything.without(PRODUCER)
 
     before, started_at = spent(), time.time()
     first = math.floor(started_at + load.ahead) if load.ahead else 0
