@@ -4,10 +4,11 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Final
+from typing import Final, cast
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
+from aiormq import Channel
 from aiormq.exceptions import (
     AMQPError,
     ChannelAccessRefused,
@@ -218,8 +219,16 @@ class Connection:
             try:
                 async with asyncio.timeout(timeout):
                     channel = await self.channel()
-                    target = await channel.get_exchange(exchange, ensure=False)
-                    await target.publish(message, routing_key, mandatory=True)
+                    underlay = cast("Channel", await channel.get_underlay_channel())
+                    # The exchanges of aio-pika would send one message in each pass of the loop.
+                    await underlay.basic_publish(
+                        message.body,
+                        exchange=exchange,
+                        routing_key=routing_key,
+                        properties=message.properties,
+                        mandatory=True,
+                        wait=False,
+                    )
             except PublishError as error:
                 reason = f"No queue is bound to the exchange {exchange} for {routing_key!r}."
                 raise Unroutable(reason) from error
