@@ -48,9 +48,9 @@ def test_fast_search_has_all_due_times_each_second(machine: Machine) -> None:
 
 def test_slow_full_search_is_repeated_after_its_share_of_the_time(machine: Machine) -> None:
     window = SearchWindow()
-    machine.search(window, took=0.25)
+    machine.search(window, took=0.5)
 
-    machine.seconds += 0.25 / MAX_SHARE - 0.1
+    machine.seconds += 0.5 / MAX_SHARE - 0.1
     before = machine.search(window, took=0)
     machine.seconds += 0.2
     after = machine.search(window, took=0)

@@ -13,8 +13,8 @@ from typing import Final
 from harebell.contract.types import EARLIEST
 from harebell.runtime.clock import monotonic
 
-RECENT: Final = timedelta(seconds=20)  # the due times of a search between two full searches
-MAX_SHARE: Final = 0.0125  # of the time that full searches may take
+RECENT: Final = timedelta(seconds=60)  # the due times of a search between two full searches
+MAX_SHARE: Final = 0.05  # of the time that full searches may take
 MAX_FULL_INTERVAL: Final = 30.0  # seconds between two full searches
 
 
