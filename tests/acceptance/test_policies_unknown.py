@@ -17,7 +17,7 @@ async def unresolved(faulty_tenant: Tenant, pool: Pool, target: Target) -> dict[
     await pool.start(1)
     for kind in KINDS:
         hook = target.http(f"unknown-{kind}", sleep=3)
-        when = {"every": "1h", "start": "2026-01-01"}
+        when = {"every": "1h"}  # no run of its own during the test
         await faulty_tenant.put(kind, when, hook, pool=pool.name, on_unknown="block")
     triggered = {kind: await faulty_tenant.harebell.trigger(key=kind) for kind in KINDS}
     for kind in KINDS:
