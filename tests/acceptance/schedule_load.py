@@ -106,7 +106,6 @@ class ScheduleLoad:
         numbers = range(first, first + WAVE_SIZE)
         spread = Spread(FIRST_DUE, SPACING, first=first)
         await model.create_copies(numbers, spread)
-        await self.model(tenant, f"after-{first}")  # a command wakes the ticker
         accepted_at = await model.accepted_at()
         due = {model.id_of(number): spread.due(number, accepted_at) for number in numbers}
 

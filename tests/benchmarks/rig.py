@@ -149,10 +149,12 @@ class Rig:
             self.horizon + LOAD_MARGIN + number / LOAD_RATE if ahead is None else ahead
         )
         first = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=seconds)
+        # The ticker searches from the earliest time that it has saved.
+        await tenant.put("mark", {"at": first.isoformat()}, target)
         soonest = first - accepted_at.replace(microsecond=0)
         spread = Spread(soonest, step, first=0)
         await copier.create_copies(range(number), spread)
-        await tenant.put("wake", {"at": time_in(MODEL_DUE).isoformat()}, target)  # wakes the ticker
+        await tenant.harebell.cancel(key="mark")
         last = spread.due(number - 1, accepted_at)
         return Wave(tenant=tenant, number=number, first=first, last=last)
 

@@ -55,7 +55,6 @@ class Reconciler:
     clock: Clock
     versions: VersionCache
     horizon: timedelta
-    wake: asyncio.Event
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
     _has_awaiting: bool = True  # a schedule may wait for the end of a run
     _requested: set[UUID] = field(default_factory=set)  # at most the schedules with outcomes
@@ -134,7 +133,6 @@ class Reconciler:
             await save_unit_of_work(connection, unit)
             saved = await save_planning_steps(connection, steps, now=now)
             await transaction.publish(saved.tickets)
-        self.wake.set()
         self.on_saved(saved.records)
         await self._publish_events(unit, saved, before)
 

@@ -63,7 +63,7 @@ def ticker_parts(
 ) -> ServiceParts:
     """Build the consumers and the loops of a ticker."""
     pool, publisher, clock = context.pool, context.publisher, context.clock
-    versions, wake, next_times = VersionCache(), asyncio.Event(), NextTimes()
+    versions, next_times = VersionCache(), NextTimes()
     watcher = CompletionWatcher(pool=pool, publisher=publisher, clock=clock)
 
     def observe_reconciled(records: Sequence[ScheduleRecord]) -> None:
@@ -76,7 +76,6 @@ def ticker_parts(
         clock=clock,
         versions=versions,
         horizon=settings.horizon,
-        wake=wake,
         on_saved=observe_reconciled,
     )
 
@@ -92,7 +91,6 @@ def ticker_parts(
         horizon=settings.horizon,
         batch=settings.staging_batch,
         min_poll_interval=settings.min_poll_interval.total_seconds(),
-        wake=wake,
         next_times=next_times,
         on_saved=observe,
     )
@@ -104,7 +102,6 @@ def ticker_parts(
         clock=clock,
         versions=versions,
         horizon=settings.horizon,
-        wake=wake,
         on_saved=observe,
         replies=replies,
         schedule_counts=ScheduleCounts(context.policies),

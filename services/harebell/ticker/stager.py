@@ -139,7 +139,7 @@ class StagingPass:
 class Stager:
     """The staging passes of one ticker. Any number may run at once.
 
-    `on_saved` lowers the mark of `next_times` to the saved schedules.
+    `on_saved` lowers `next_times` to the saved schedules.
 
     The stager waits `min_poll_interval` seconds after a pass that is not full.
     Passes with few runs would cost too much otherwise.
@@ -152,7 +152,6 @@ class Stager:
     horizon: timedelta
     batch: int
     min_poll_interval: float
-    wake: asyncio.Event
     next_times: NextTimes
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
     budget: float = PLANNING_BUDGET
@@ -165,9 +164,6 @@ class Stager:
         After an error the next pass has half the limit, down to one schedule.
         """
         while True:
-            if self.wake.is_set():
-                self.next_times.reset()
-                self.wake.clear()
             try:
                 may_have_more = await self.stage_once(self.limit)
                 self.limit = min(self.batch, self.limit * 2)
@@ -256,14 +252,16 @@ class Stager:
             )
 
     async def _sleep(self) -> None:
-        """Wait until the next schedule is due or a command wakes the stager."""
-        next_at = await self.next_times.earliest(self.pool)
-        wait = MAX_POLL_INTERVAL
-        if next_at is not None:
-            due_in = (next_at - self.horizon - self.clock.now()).total_seconds()
-            wait = min(max(due_in, self.min_poll_interval), MAX_POLL_INTERVAL)
-        if not await wait_until_set(self.wake, wait):
-            return
+        """Wait until the next schedule is due, which may be one that is saved during the wait."""
+        await self.next_times.read(self.pool)
+        began = monotonic()
+        is_lowered = True
+        while is_lowered:
+            self.next_times.lowered.clear()
+            due_in = (self.next_times.known - self.horizon - self.clock.now()).total_seconds()
+            waited = monotonic() - began
+            wait = min(max(due_in, self.min_poll_interval - waited), MAX_POLL_INTERVAL - waited)
+            is_lowered = await wait_until_set(self.next_times.lowered, wait)
 
     async def _reduce_limit(self, error: Exception) -> None:
         """Halve the limit, or mark a schedule that fails alone as errored.

@@ -59,7 +59,6 @@ class ApplierHarness:
             clock=clock,
             versions=VersionCache(),
             horizon=HORIZON,
-            wake=asyncio.Event(),
             on_saved=lambda _: None,
             schedule_counts=ScheduleCounts(TenantPolicies.unrestricted()),
         )

@@ -39,8 +39,9 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seconds
 
 
-async def earliest(times: NextTimes, database: NextTimesOfSchedules) -> datetime | None:
-    return await times.earliest(cast("Any", database))
+async def earliest(times: NextTimes, database: NextTimesOfSchedules) -> datetime:
+    await times.read(cast("Any", database))
+    return times.known
 
 
 @pytest.mark.usefixtures("passed")
@@ -73,9 +74,22 @@ async def test_schedule_that_is_saved_during_a_read_keeps_the_mark_below_it() ->
     database.times = [NINE + MINUTE]
     database.during_read = lambda: times.observe([NINE])
 
+    assert await earliest(times, database) == NINE
+    assert times.mark < NINE
+
+
+@pytest.mark.usefixtures("passed")
+@pytest.mark.parametrize(("saved", "is_lowered"), [(-1, True), (0, False), (1, False)])
+async def test_only_a_time_before_every_known_one_lowers_the_next_time(
+    saved: int, *, is_lowered: bool
+) -> None:
+    database, times = NextTimesOfSchedules([NINE]), NextTimes()
     await earliest(times, database)
 
-    assert times.mark < NINE
+    times.observe([None, NINE + saved * MINUTE])
+
+    assert times.known == NINE + min(saved, 0) * MINUTE
+    assert times.lowered.is_set() is is_lowered
 
 
 async def test_full_read_finds_the_schedule_of_another_ticker(passed: list[float]) -> None:

@@ -104,7 +104,6 @@ class RecoveryHarness:
             horizon=HORIZON,
             batch=10,
             min_poll_interval=1,
-            wake=asyncio.Event(),
             next_times=NextTimes(),
             on_saved=lambda _: None,
         )

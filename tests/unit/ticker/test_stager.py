@@ -1,8 +1,8 @@
 """Staging passes on the in-memory ledger: the share of overdue schedules, and the commit."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -19,6 +19,7 @@ from tests.fakes.schedules import HORIZON
 from tests.fakes.stored_schedules import TENANT, schedule_ids, store_schedules
 
 from harebell.contract.errors import BrokerUnavailable
+from harebell.contract.types import LATEST
 from harebell.domain.run_states import ScheduleState
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import database_time
@@ -49,7 +50,6 @@ class StagerHarness:
             horizon=HORIZON,
             batch=batch,
             min_poll_interval=0.25,
-            wake=asyncio.Event(),
             next_times=NextTimes(),
             on_saved=lambda _: None,
         )
@@ -146,7 +146,7 @@ async def test_pass_stages_the_times_within_the_horizon_only(harness: StagerHarn
 async def test_pass_reads_no_schedule_below_the_mark(harness: StagerHarness) -> None:
     soon = await harness.store_upcoming(1)
     stager = await harness.open()
-    await stager.next_times.earliest(cast("Any", harness.ledger))
+    await stager.next_times.read(cast("Any", harness.ledger))
     late = await harness.store_overdue(1)  # by another ticker
 
     await stager.stage_once(10)
@@ -156,6 +156,26 @@ async def test_pass_reads_no_schedule_below_the_mark(harness: StagerHarness) -> 
 
     assert before == set(soon)
     assert harness.staged == {*soon, *late}
+
+
+async def test_saved_schedule_ends_the_wait_only_when_it_is_due(
+    harness: StagerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harebell.ticker.stager.MAX_POLL_INTERVAL", HOUR.total_seconds())
+    await harness.store_upcoming(1, "1h")
+    stager, passes = await harness.open(), list[None]()
+    stager.on_saved = lambda _: passes.append(None)
+
+    async with running(stager):
+        await wait_for(lambda: stager.next_times.known < LATEST)
+        late = await harness.store_overdue(1)
+        stager.next_times.observe([stager.next_times.known - HOUR / 2, None])
+        await asyncio.sleep(2 * stager.min_poll_interval)
+        before = len(passes)
+        stager.next_times.observe([harness.next_at(late[0])])
+        await wait_for(lambda: harness.staged == set(late))
+
+    assert before == 1
 
 
 async def test_tickets_are_published_before_the_commit(harness: StagerHarness) -> None:
@@ -206,11 +226,21 @@ async def test_unreadable_schedule_becomes_errored_and_delays_no_other_schedule(
 
 
 async def run_until(stager: Stager, is_done: Callable[[], bool]) -> None:
+    async with running(stager):
+        await wait_for(is_done)
+
+
+async def wait_for(is_done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not is_done():  # noqa: ASYNC110  # the ledger sets no event
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(stager: Stager) -> AsyncIterator[None]:
     task = asyncio.create_task(stager.run())
     try:
-        async with asyncio.timeout(TIMEOUT):
-            while not is_done():  # noqa: ASYNC110  # the ledger sets no event
-                await asyncio.sleep(0.01)
+        yield
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):

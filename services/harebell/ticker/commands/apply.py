@@ -90,7 +90,6 @@ class CommandApplier:
     clock: Clock
     versions: VersionCache
     horizon: timedelta
-    wake: asyncio.Event
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
     schedule_counts: ScheduleCounts
     usage: UsageCounts = field(default_factory=UsageCounts)
@@ -151,7 +150,6 @@ class CommandApplier:
         applied_at = self.clock.now()
         self.schedule_counts.record(rooms)
         self.versions.add(version for version, _ in unit.new_versions)
-        self.wake.set()
         self.on_saved(saved.records)
         metrics.RUNS_STAGED.inc(len(tickets))
         _count_commands(batch, applied_at)

@@ -211,8 +211,9 @@ async def load_unit_of_work(
     records = await _records(connection, versions, rows)
     keys = {RunKey(time, record.id) for record in records for time in record.open_runs}
     unit = UnitOfWork(schedules={record.id: record for record in records})
-    arrays = key_arrays(sorted(keys | set(named_runs)))
-    for row in await connection.fetch(STATEMENTS.lock_runs, *arrays):
+    keys.update(named_runs)
+    locked = await connection.fetch(STATEMENTS.lock_runs, *key_arrays(sorted(keys))) if keys else []
+    for row in locked:
         run = _locked_run(row)
         runs = unit.open_runs if run.finished_at is None else unit.ended_runs
         runs[run.key] = run
