@@ -1,5 +1,7 @@
 """The grants of each service role in the database, which must be the minimum."""
 
+import re
+
 import asyncpg
 import pytest
 from tests.rig.servers import as_role
@@ -68,6 +70,11 @@ _WRITE_GRANTS = {
 }
 
 
+# A statement that names the partition of a day needs rights on it.
+_WRITE_GRANTS_ON_EACH_DAY = {"executor": {"runs": {UPDATE}, "attempts": {INSERT}}}
+_DAY = re.compile(r"_\d{8}$")
+
+
 @pytest.mark.requirement("S51", "ASK-16")
 async def test_executor_role_cannot_write_schedules(database_url: str) -> None:
     executor = await asyncpg.connect(as_role(database_url, "executor"))
@@ -100,7 +107,11 @@ async def test_service_role_writes_only_its_tables_and_has_no_special_attribute(
     for table, privilege in grants:
         if privilege != SELECT:
             writes.setdefault(table, set()).add(privilege)
+    on_days = {table: writes.pop(table) for table in [*writes] if _DAY.search(table)}
+    expected = _WRITE_GRANTS_ON_EACH_DAY.get(service, {})
     assert writes == _WRITE_GRANTS[service]
+    assert {_DAY.sub("", table) for table in on_days} == set(expected)
+    assert [t for t, writes in on_days.items() if writes != expected[_DAY.sub("", t)]] == []
     assert not any(attributes.values())
 
 

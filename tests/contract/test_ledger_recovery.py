@@ -106,8 +106,9 @@ async def test_search_from_a_time_on_omits_the_runs_that_were_due_before(
         await set_times(ledger, row, due, due - 80)
     since = await ledger.fetchval(DATABASE_TIME) - timedelta(seconds=70)
 
-    lost = await recovery.find_lost_tickets(ledger, since=since)
-    holders = await recovery.find_lease_holders(ledger, since=since)
+    scope = recovery.SearchScope(since)
+    lost = await recovery.find_lost_tickets(ledger, scope)
+    holders = await recovery.find_lease_holders(ledger, scope)
     async with ledger.acquire() as connection, connection.transaction():
         expired = await recovery.lock_expired_leases(connection, [], by_time=True, since=since)
 

@@ -119,9 +119,7 @@ class Completer:
         """Record the attempts whose rows no other transaction has locked."""
         await failpoint.reach("executor.before_complete")
         completions = [each for _, each in batch]
-        moved = await _until_available(
-            partial(completion.complete, self.pool, completions, skips_locked=True)
-        )
+        moved = await _until_available(partial(completion.complete_free, self.pool, completions))
         recorded = [item for item in batch if item[1].key in moved]
         self._conclude(recorded, set(moved))
         for item in batch:

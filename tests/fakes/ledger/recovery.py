@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from tests.fakes.ledger.claims import Schedules, Times
 from tests.fakes.ledger.pool import Record, answers
@@ -94,6 +94,17 @@ def mark_restaged(tx: Transaction, times: Times, schedules: Schedules) -> Iterat
                 tx, run, staged_at=tx.now, republished_at=tx.now, first_staged_at=first
             )
             yield key_columns(republished)
+
+
+@answers(STATEMENTS.find_open_days)
+def find_open_days(tx: Transaction, retry_lead: float) -> Iterator[Record]:
+    first_due: dict[date, datetime] = {}
+    for run in all_runs(tx):
+        if run.finished_at is None and run.due_at < tx.now + timedelta(seconds=retry_lead):
+            day = run.key.scheduled_for.astimezone(UTC).date()
+            first_due[day] = min(run.due_at, first_due.get(day, run.due_at))
+    for day, due_at in first_due.items():
+        yield {"day": day, "first_due_at": due_at}
 
 
 @answers(STATEMENTS.find_lease_holders)

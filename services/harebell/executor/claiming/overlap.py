@@ -170,7 +170,9 @@ async def claim_with_overlap(
     waiting = {each.key for each in decisions if each.slot.role is LabelRole.WAITING}
     plan.waiting_for_label = [key for key in plan.claimed if key.key in waiting]
     plan.claimed = [key for key in plan.claimed if key.key not in waiting]
-    claimed = await claims.claim(connection, plan.claimed, holder) if plan.claimed else {}
+    claimed: dict[RunKey, claims.Claim] = {}
+    if plan.claimed:
+        claimed = await claims.claim_in_transaction(connection, plan.claimed, holder)
     if decisions:
         await label_slots.save(connection, decisions)
     await overlap.mark_waiting(connection, [key.key for key in plan.waiting])

@@ -16,6 +16,7 @@ A planner that trusts these statistics scans the partition once for each row.
 * completion    outcomes of attempts
 * recovery      lost tickets, overdue runs and expired leases
 * replays       dead runs that are staged again
+* partitions    statements on single partitions of the ledger
 """
 
 from collections.abc import Iterable, Mapping

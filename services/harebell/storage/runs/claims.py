@@ -13,6 +13,7 @@ from harebell.contract.ids import RunKey
 from harebell.domain.recurrence import RESOLUTION
 from harebell.domain.run_states import Actor, RunState, seq_of
 from harebell.storage.runs import before, in_key_order, key_arrays, nullable_array, progress_text
+from harebell.storage.runs.partitions import fetch_on_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,16 +173,28 @@ class Claim(NamedTuple):
 NO_PROGRESS: Final[Mapping[RunKey, Mapping[str, Any]]] = MappingProxyType({})
 
 
-async def claim(
-    connection: asyncpg.Connection | asyncpg.Pool, keys: Sequence[ClaimKey], holder: str
-) -> dict[RunKey, Claim]:
+async def claim(pool: asyncpg.Pool, keys: Sequence[ClaimKey], holder: str) -> dict[RunKey, Claim]:
     """Return the claims that succeeded, by run key.
 
     Omit a run that is cancelled, expired or newer than its ticket, and a locked row.
     """
     ordered = in_key_order(keys)
-    rows = await connection.fetch(
-        STATEMENTS.claim,
+    parameters = _claim_parameters(ordered, holder)
+    rows = await fetch_on_day(pool, STATEMENTS.claim, *parameters, rows=ordered)
+    return _claims(ordered, rows)
+
+
+async def claim_in_transaction(
+    connection: asyncpg.Connection, keys: Sequence[ClaimKey], holder: str
+) -> dict[RunKey, Claim]:
+    """Return the same claims as `claim`, from a transaction that has locked their rows."""
+    ordered = in_key_order(keys)
+    parameters = _claim_parameters(ordered, holder)
+    return _claims(ordered, await connection.fetch(STATEMENTS.claim, *parameters))
+
+
+def _claim_parameters(ordered: Sequence[ClaimKey], holder: str) -> list[Any]:
+    return [
         *key_arrays(each.key for each in ordered),
         [each.seq for each in ordered],
         [each.version for each in ordered],
@@ -189,7 +202,10 @@ async def claim(
         [each.lease for each in ordered],
         holder,
         [each.due_at for each in ordered],
-    )
+    ]
+
+
+def _claims(ordered: Sequence[ClaimKey], rows: Sequence[asyncpg.Record]) -> dict[RunKey, Claim]:
     claims = (_claim(ordered[row["k"] - 1].key, row) for row in rows)
     return {each.key: each for each in claims}
 
@@ -256,7 +272,7 @@ async def renew(
     if progress:
         statement = STATEMENTS.renew_with_progress
         parameters.append([progress_text(progress.get(each.key)) for each in ordered])
-    rows = await pool.fetch(statement, *parameters)
+    rows = await fetch_on_day(pool, statement, *parameters, rows=ordered)
     return {ordered[row["k"] - 1].key: row["stop_reason"] for row in rows}
 
 

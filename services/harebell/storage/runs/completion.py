@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 
@@ -10,6 +10,7 @@ from harebell.contract.dead_letter import AttemptRecord
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import Actor, AttemptCompletion, RunState
 from harebell.storage.runs import before, in_key_order, key_arrays, nullable_array
+from harebell.storage.runs.partitions import fetch_on_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,18 +110,28 @@ ORDER BY replay_number, number LIMIT 1000
 
 
 async def complete(
-    connection: asyncpg.Connection | asyncpg.Pool,
-    completions: Sequence[AttemptCompletion],
-    *,
-    skips_locked: bool = False,
+    connection: asyncpg.Connection | asyncpg.Pool, completions: Sequence[AttemptCompletion]
 ) -> dict[RunKey, int]:
     """Record the attempts and return the new `seq` of their runs.
 
-    Omit a run whose fencing token is no longer valid, and with `skips_locked` a locked one.
+    Omit a run whose fencing token is no longer valid.
     """
     ordered = in_key_order(completions)
-    rows = await connection.fetch(
-        STATEMENTS.complete_free if skips_locked else STATEMENTS.complete,
+    return _seqs(ordered, await connection.fetch(STATEMENTS.complete, *_parameters(ordered)))
+
+
+async def complete_free(
+    pool: asyncpg.Pool, completions: Sequence[AttemptCompletion]
+) -> dict[RunKey, int]:
+    """Do the same as `complete`, and omit a run whose row another transaction has locked."""
+    ordered = in_key_order(completions)
+    parameters = _parameters(ordered)
+    rows = await fetch_on_day(pool, STATEMENTS.complete_free, *parameters, rows=ordered)
+    return _seqs(ordered, rows)
+
+
+def _parameters(ordered: Sequence[AttemptCompletion]) -> list[Any]:
+    return [
         *key_arrays(each.key for each in ordered),
         [each.token for each in ordered],
         [each.state.value for each in ordered],
@@ -137,7 +148,12 @@ async def complete(
         nullable_array(each.result for each in ordered),
         nullable_array(each.is_failed_probe or None for each in ordered),
         nullable_array(each.trace for each in ordered),
-    )
+    ]
+
+
+def _seqs(
+    ordered: Sequence[AttemptCompletion], rows: Sequence[asyncpg.Record]
+) -> dict[RunKey, int]:
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
 
 

@@ -11,6 +11,7 @@ from harebell.contract.ids import RunKey
 from harebell.contract.types import EARLIEST
 from harebell.domain.run_states import Actor, RunState
 from harebell.storage.runs import before, key_arrays
+from harebell.storage.runs.partitions import fetch_in, on_day
 
 MAX_ROWS: Final = 500  # of one search
 LOST_AFTER: Final = 4.0  # seconds after the due time, if the queues of the ticket are empty
@@ -27,6 +28,7 @@ class RecoveryStatements:
     find_lost_tickets: str
     expire_overdue: str
     mark_restaged: str
+    find_open_days: str
     find_lease_holders: str
     lock_expired_leases: str
     database_uptime: str
@@ -78,6 +80,12 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END
 RETURNING r.scheduled_for, r.schedule_id
 """,
+    find_open_days="""
+SELECT (scheduled_for AT TIME ZONE 'UTC')::date AS day, min(due_at) AS first_due_at
+FROM runs
+WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $1)
+GROUP BY day
+""",
     find_lease_holders="""
 SELECT lease_holder, bool_or(lease_until < now()) AS has_expired,
        bool_or(lease_until - make_interval(secs => lease_seconds) <
@@ -103,6 +111,25 @@ ORDER BY scheduled_for, schedule_id LIMIT $4 FOR UPDATE SKIP LOCKED
 """,
     database_uptime="SELECT extract(epoch FROM now() - pg_postmaster_start_time())::float8",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchScope:
+    """The open runs of one search: those due from `since` on, in these partitions."""
+
+    since: datetime = EARLIEST
+    partitions: frozenset[str] = frozenset()  # empty: all
+
+
+ALL_OPEN_RUNS: Final = SearchScope()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDay:
+    """A day with open runs: the name of its partition, and the earliest due time of these runs."""
+
+    partition: str
+    first_due_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,16 +171,23 @@ class LeaseHolder:
     has_expired: bool
 
 
-async def find_lost_tickets(pool: asyncpg.Pool, *, since: datetime = EARLIEST) -> list[LostTicket]:
-    """Return runs whose ticket is probably lost, among those that are due from `since` on."""
-    rows = await pool.fetch(
+async def find_open_days(pool: asyncpg.Pool) -> list[OpenDay]:
+    """Return the days with open runs that are due."""
+    rows = await pool.fetch(STATEMENTS.find_open_days, RETRY_LEAD)
+    return [OpenDay(on_day("runs", row["day"]), row["first_due_at"]) for row in rows]
+
+
+async def find_lost_tickets(
+    pool: asyncpg.Pool, scope: SearchScope = ALL_OPEN_RUNS
+) -> list[LostTicket]:
+    """Return the runs whose ticket is probably lost."""
+    bounds = (RETRY_LEAD, LOST_AFTER, LOST_IN_ANY_CASE_AFTER, MAX_REPUBLISH_INTERVAL, MAX_ROWS)
+    rows = await fetch_in(
+        pool,
         STATEMENTS.find_lost_tickets,
-        RETRY_LEAD,
-        LOST_AFTER,
-        LOST_IN_ANY_CASE_AFTER,
-        MAX_REPUBLISH_INTERVAL,
-        MAX_ROWS,
-        since,
+        *bounds,
+        scope.since,
+        partitions=scope.partitions,
     )
     return [
         LostTicket(
@@ -178,10 +212,17 @@ async def mark_restaged(connection: asyncpg.Connection, keys: Sequence[RunKey]) 
 
 
 async def find_lease_holders(
-    pool: asyncpg.Pool, *, since: datetime = EARLIEST
+    pool: asyncpg.Pool, scope: SearchScope = ALL_OPEN_RUNS
 ) -> list[LeaseHolder]:
-    """Return the holders of leases of runs that are due from `since` on."""
-    rows = await pool.fetch(STATEMENTS.find_lease_holders, SILENT_AFTER, RETRY_LEAD, since)
+    """Return the holders of leases."""
+    rows = await fetch_in(
+        pool,
+        STATEMENTS.find_lease_holders,
+        SILENT_AFTER,
+        RETRY_LEAD,
+        scope.since,
+        partitions=scope.partitions,
+    )
     return [LeaseHolder(row["lease_holder"], row["is_silent"], row["has_expired"]) for row in rows]
 
 

@@ -66,8 +66,10 @@ class Rescuer:
     retry_min_wait: Callable[[str], timedelta | None] = no_min_wait  # of a tenant
     _uninterrupted_since: float = field(default_factory=monotonic)
     _reports_read_since: float = field(default_factory=monotonic)
-    _ticket_search: SearchWindow = field(default_factory=SearchWindow)
-    _lease_search: SearchWindow = field(default_factory=SearchWindow)
+    _window: SearchWindow = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._window = SearchWindow(pool=self.pool, clock=self.clock)
 
     async def run_ticket_recovery(self) -> None:
         """Recover lost tickets, stalled overlap slots and stalled labels until cancelled."""
@@ -84,8 +86,8 @@ class Rescuer:
     async def _recover_lost_tickets(self) -> None:
         if not self.clock.steady_for(MAX_LEASE):
             return
-        with translate_db_errors(), self._ticket_search.search(self.clock.now()) as since:
-            found = await recovery.find_lost_tickets(self.pool, since=since)
+        with translate_db_errors():
+            found = await recovery.find_lost_tickets(self.pool, await self._window.scope())
         queues = {(each.pool, each.lane) for each in found if each.can_be_queued}
         empty = {queue for queue in queues if await self.liveness.is_queue_empty(*queue)}
         lost = [e.key for e in found if not e.can_be_queued or (e.pool, e.lane) in empty]
@@ -132,14 +134,15 @@ class Rescuer:
         """Return False if no executor holds a lease."""
         if not self.clock.steady_for(MAX_LEASE):
             return True
-        with translate_db_errors(), self._lease_search.search(self.clock.now()) as since:
-            holders = await recovery.find_lease_holders(self.pool, since=since)
+        with translate_db_errors():
+            scope = await self._window.scope()
+            holders = await recovery.find_lease_holders(self.pool, scope)
         if any(holder.name == WORKER for holder in holders):
             await self._check_reports()
         uptime = monotonic() - self._uninterrupted_since
         gone = await self._find_gone(holders) if uptime > MIN_UPTIME_FOR_LIVENESS else []
         if gone or any(holder.has_expired for holder in holders):
-            await self._complete_expired(gone, uptime, since)
+            await self._complete_expired(gone, uptime, scope.since)
         return bool(holders)
 
     async def _find_gone(self, holders: Sequence[recovery.LeaseHolder]) -> list[str]:

@@ -1,41 +1,58 @@
-"""The window of a search for open runs: all due times, or recent ones while searches are slow.
+"""The window of the searches for open runs: which due times and partitions they visit.
 
 PostgreSQL keeps the index entries of ended runs while any transaction may still see them, and a
-search visits them. A held snapshot therefore makes each search of all due times slower.
+search visits them. A held snapshot therefore makes a search of all due times slower and slower.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+import asyncpg
+
 from harebell.contract.types import EARLIEST
-from harebell.runtime.clock import monotonic
+from harebell.runtime.clock import Clock, monotonic
+from harebell.storage.runs import recovery
+from harebell.storage.runs.partitions import partition_at
 
-RECENT: Final = timedelta(seconds=60)  # the due times of a search between two full searches
-MAX_SHARE: Final = 0.05  # of the time that full searches may take
-MAX_FULL_INTERVAL: Final = 30.0  # seconds between two full searches
+RECENT: Final = timedelta(seconds=30)  # the due times that every search visits
+MIN_READ_INTERVAL: Final = 10.0  # seconds between two reads of all open runs
+MAX_READ_INTERVAL: Final = 30.0
+MAX_SHARE: Final = 0.05  # of the time that these reads may take
+DAY: Final = timedelta(days=1)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class SearchWindow:
-    """The window of one repeated search. A fast search always has all due times."""
+    """The window of one ticker, which contains every run that was open at the last full read.
 
-    _full_at: float = 0.0  # monotonic seconds
+    It also contains the runs that were opened since, apart from those that were due more than
+    `RECENT` before that read, such as replays. The next read finds them.
+    """
 
-    @contextmanager
-    def search(self, now: datetime) -> Iterator[datetime]:
-        """Yield the earliest due time of this search, and measure a full search.
+    pool: asyncpg.Pool
+    clock: Clock
+    _read_at: float = 0.0  # monotonic seconds of the next read
+    _since: datetime = EARLIEST
+    _partitions: frozenset[str] | None = None  # with open runs at the last read
 
-        A run that was due before `RECENT` is found at most `MAX_FULL_INTERVAL` later than usual.
-        """
-        began = monotonic()
-        if began < self._full_at:
-            yield now - RECENT
-            return
+    async def scope(self) -> recovery.SearchScope:
+        """Return the present window, after a read of all open runs if it is time for one."""
+        if monotonic() >= self._read_at:
+            await self._read()
+        if self._partitions is None:
+            return recovery.ALL_OPEN_RUNS
+        now = self.clock.now()
+        near = {partition_at(time) for time in (now - DAY, now, now + DAY)}
+        return recovery.SearchScope(self._since, self._partitions | near)
+
+    async def _read(self) -> None:
+        began, now = monotonic(), self.clock.now()
+        self._read_at = began + MAX_READ_INTERVAL  # for the other search during this read
         try:
-            yield EARLIEST
+            found = await recovery.find_open_days(self.pool)
         finally:  # also after a timeout, which repeats otherwise
-            took = monotonic() - began
-            self._full_at = monotonic() + min(took / MAX_SHARE, MAX_FULL_INTERVAL)
+            wait = max(MIN_READ_INTERVAL, (monotonic() - began) / MAX_SHARE)
+            self._read_at = monotonic() + min(wait, MAX_READ_INTERVAL)
+        self._since = min([now - RECENT, *(each.first_due_at for each in found)])
+        self._partitions = frozenset(each.partition for each in found)
