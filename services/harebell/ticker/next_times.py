@@ -33,33 +33,28 @@ class NextTimes:
 
     known: datetime = LATEST  # the earliest next time
     lowered: asyncio.Event = field(default_factory=asyncio.Event)  # set when `known` is lowered
-    _mark: datetime = EARLIEST
-    _expires_at: float = 0.0  # monotonic seconds
+    mark: datetime = EARLIEST
+    _full_read_at: float = 0.0  # monotonic seconds
     _saved: datetime = LATEST  # the earliest next time that was saved since the last read began
-
-    @property
-    def mark(self) -> datetime:
-        """Return the mark, which an expiry resets to the earliest possible time."""
-        if monotonic() >= self._expires_at:
-            self._mark = EARLIEST
-            self._expires_at = monotonic() + FULL_READ_INTERVAL
-        return self._mark
 
     def observe(self, saved: Iterable[datetime | None]) -> None:
         """Lower the mark below the next times of saved schedules."""
         earliest = min(filter(None, saved), default=LATEST)
         self._saved = min(self._saved, earliest)
-        self._mark = min(self._mark, earliest - RESOLUTION)
+        self.mark = min(self.mark, earliest - RESOLUTION)
         if earliest < self.known:
             self.known = earliest
             self.lowered.set()
 
     async def read(self, pool: asyncpg.Pool) -> None:
         """Read the earliest next time, and raise the mark to it."""
-        self._saved = LATEST
+        self._saved, after = LATEST, self.mark
+        if monotonic() >= self._full_read_at:
+            after = EARLIEST
+            self._full_read_at = monotonic() + FULL_READ_INTERVAL
         with translate_db_errors():
-            found: datetime | None = await pool.fetchval(NEXT_TIME, self.mark)
+            found: datetime | None = await pool.fetchval(NEXT_TIME, after)
         # The read may have missed a schedule that was saved during it.
         self.known = min(found or LATEST, self._saved)
         if self.known < LATEST:
-            self._mark = self.known - RESOLUTION
+            self.mark = self.known - RESOLUTION

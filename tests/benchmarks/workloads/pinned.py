@@ -23,7 +23,7 @@ RATE: Final = SCHEDULES / EVERY.total_seconds()  # runs a second
 DURATION: Final = timedelta(minutes=5)
 FULL_DURATION: Final = timedelta(minutes=30)
 COMPARED: Final = timedelta(minutes=1)  # at the beginning and at the end of a sample
-MIN_CALLS: Final = 10  # of a statement in each of both minutes
+MIN_CALLS: Final = 5  # of a statement in each of both minutes
 MAX_STATEMENTS: Final = 12  # in the report, those with the most time at the end
 MAX_NAME: Final = 48  # characters
 MIN_MEAN: Final = 0.05  # milliseconds, below which a ratio means nothing
