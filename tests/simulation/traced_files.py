@@ -84,8 +84,9 @@ async def put(users: Users, recorder: FileRecorder) -> None:
 async def run(users: Users, recorder: FileRecorder) -> None:
     await asyncio.sleep(START)
     await users.request("schedule.put", definition(RUN), SCHEDULE)
+    await asyncio.sleep(START)  # the ticker publishes its events after the response
     with recorder.recording():
-        await asyncio.sleep(RUN + START)
+        await asyncio.sleep(RUN)
 
 
 async def replay(users: Users, recorder: FileRecorder) -> None:
