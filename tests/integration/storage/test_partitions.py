@@ -22,6 +22,7 @@ from tests.contract.ledger_rows import (
 from tests.rig.servers import as_role
 
 from harebell.contract.ids import RunKey
+from harebell.contract.types import EARLIEST
 from harebell.domain.run_states import RunState, fencing_token
 from harebell.storage.engine import open_pool
 from harebell.storage.runs import claims, completion, recovery
@@ -31,7 +32,7 @@ from harebell.storage.runs.recovery import SearchScope
 pytestmark = pytest.mark.postgres
 
 DAY = timedelta(days=1)
-LONG_AGO = NOW - 400 * DAY  # before the first day of the ledger
+LONG_AGO = 400  # days, before the first day of the ledger
 TODAY = f"{NOW:%Y%m%d}"
 STAGED, RUNNING = Row(RunState.STAGED), Row(RunState.RUNNING, 1, has_expired_lease=True)
 _LOCKED = """
@@ -92,7 +93,7 @@ async def one_transaction(pool: asyncpg.Pool) -> AsyncIterator[OneConnection]:
 
 
 def key_at(days_ago: int, number: int = 0) -> RunKey:
-    return RunKey(LONG_AGO if days_ago > 30 else NOW - days_ago * DAY, UUID(int=number))
+    return RunKey(NOW - days_ago * DAY, UUID(int=number))
 
 
 def claim_key(key: RunKey) -> claims.ClaimKey:
@@ -121,7 +122,7 @@ async def test_hot_statements_lock_only_the_partitions_of_their_day(
     assert after == {f"runs_{TODAY}", f"attempts_{TODAY}"}
 
 
-@pytest.mark.parametrize("days_ago", [(0, 1), (400,), (400, 0)])
+@pytest.mark.parametrize("days_ago", [(0, 1), (LONG_AGO,), (LONG_AGO, 0)])
 async def test_rows_of_several_days_or_of_no_day_are_claimed_and_completed(
     owner: asyncpg.Pool, executor: asyncpg.Pool, days_ago: tuple[int, ...]
 ) -> None:
@@ -145,7 +146,7 @@ async def test_search_locks_and_finds_only_the_partitions_of_its_scope(
     owner: asyncpg.Pool, ticker: asyncpg.Pool
 ) -> None:
     await insert_rows_as(owner, {key_at(0): RUNNING, key_at(5): RUNNING})
-    scope = SearchScope(LONG_AGO, frozenset({f"runs_{TODAY}", partition_at(NOW + DAY)}))
+    scope = SearchScope(EARLIEST, frozenset({f"runs_{TODAY}", partition_at(NOW + DAY)}))
 
     async with one_transaction(ticker) as one:
         holders = await recovery.find_lease_holders(cast("Any", one), scope)
@@ -157,18 +158,23 @@ async def test_search_locks_and_finds_only_the_partitions_of_its_scope(
     assert locked == scope.partitions
 
 
-@pytest.mark.parametrize(("days_ago", "is_found"), [(0, True), (5, False), (400, True)])
-async def test_search_of_a_missing_partition_finds_every_open_run(
-    owner: asyncpg.Pool, ticker: asyncpg.Pool, days_ago: int, *, is_found: bool
+async def test_search_visits_its_partitions_or_all_of_them_if_one_is_missing(
+    owner: asyncpg.Pool, ticker: asyncpg.Pool
 ) -> None:
-    await insert_rows_as(owner, {key_at(days_ago): RUNNING})
-    (day,) = await recovery.find_open_days(ticker)
-    partitions = {partition_at(NOW)} if not is_found else {partition_at(NOW), day.partition}
+    await insert_rows_as(owner, {key_at(5): RUNNING, key_at(LONG_AGO): RUNNING})
+    first_due = {
+        each.partition: each.first_due_at for each in await recovery.find_open_days(ticker)
+    }
+    before, old = partition_at(NOW - LONG_AGO * DAY), partition_at(NOW - 5 * DAY)
 
-    found = await recovery.find_lease_holders(ticker, SearchScope(LONG_AGO, frozenset(partitions)))
+    async def finds(*partitions: str) -> bool:
+        scope = SearchScope(EARLIEST, frozenset(partitions))
+        return bool(await recovery.find_lease_holders(ticker, scope))
 
-    assert day.first_due_at == key_at(days_ago).scheduled_for
-    assert bool(found) is is_found
+    assert first_due == {before: NOW - LONG_AGO * DAY, old: NOW - 5 * DAY}
+    assert not await finds(f"runs_{TODAY}")
+    assert await finds(f"runs_{TODAY}", old)
+    assert await finds(f"runs_{TODAY}", before)
 
 
 async def test_each_partition_has_the_rights_that_its_statements_need(owner: asyncpg.Pool) -> None:

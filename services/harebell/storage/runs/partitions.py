@@ -34,7 +34,7 @@ async def fetch_on_day(
     *parameters: Any,  # noqa: ANN401  # of asyncpg
     rows: Sequence[Keyed],
 ) -> list[asyncpg.Record]:
-    """Return the result of a statement on these rows of runs, which are in key order.
+    """Return the result of a statement on these rows of runs, at least one and in key order.
 
     The statement uses only the partitions of their day. It uses every partition for rows of several
     days, or of a day before the first one of the ledger.

@@ -24,10 +24,10 @@ DAY: Final = timedelta(days=1)
 
 @dataclass(slots=True, kw_only=True)
 class SearchWindow:
-    """The window of one ticker, which contains every run that was open at the last full read.
+    """The window of one ticker, with every run that was due and open at the last full read.
 
-    It also contains the runs that were opened since, apart from those that were due more than
-    `RECENT` before that read, such as replays. The next read finds them.
+    It also contains the runs that were opened since. Those that were due more than `RECENT` before
+    that read, or that belong to a day before yesterday, are missing until the next read.
     """
 
     pool: asyncpg.Pool
