@@ -76,6 +76,18 @@ def test_response_contains_the_old_times_before_the_effective_time_and_the_new_o
     assert next_times_of(scheduled) == [after(30), after(47), after(54)]
 
 
+@pytest.mark.requirement("S28")
+def test_response_contains_the_time_of_a_one_shot_until_it_is_cancelled() -> None:
+    ticker, created = put({"at": after(600)})
+
+    scheduled = ticker.put({"at": after(900)}, effective_at=after(700), expected_version="any")
+    cancelled = ticker.send("schedule.cancel")
+
+    assert created == [after(600)]
+    assert next_times_of(scheduled) == [after(600), after(900)]
+    assert next_times_of(cancelled) == []
+
+
 def test_response_omits_skipped_times() -> None:
     ticker, _ = put(EVERY)
 
