@@ -1,10 +1,9 @@
 """One version of a schedule, the calendars that it pins, and its handover to the next version."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from functools import cached_property
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
@@ -20,9 +19,10 @@ CalendarKey: TypeAlias = tuple[str, str]  # tenant, name
 D = TypeVar("D", bound=Definition)
 
 
-@dataclass(frozen=True, kw_only=True)
+# Each command creates a version, and a frozen class with cached properties needs more time for it.
+@dataclass(slots=True, kw_only=True)
 class Version:
-    """One immutable version of a schedule."""
+    """One version of a schedule, which nothing changes."""
 
     schedule_id: UUID
     number: int
@@ -35,6 +35,8 @@ class Version:
     actor: str | None = None
     note: str | None = None
     anchor_at: datetime | None = None  # None: `since`
+    _definition: Definition | None = field(default=None, init=False, repr=False, compare=False)
+    _recurrence: Recurrence | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def create(
@@ -68,16 +70,20 @@ class Version:
             note=note,
         )
 
-    @cached_property
+    @property
     def definition(self) -> Definition:
         if isinstance(self.policy, Definition):
             return self.policy
-        return Definition.model_validate_json(self.definition_json)
+        if self._definition is None:
+            self._definition = Definition.model_validate_json(self.definition_json)
+        return self._definition
 
-    @cached_property
+    @property
     def recurrence(self) -> Recurrence:
         """Return the recurrence. Raise `InvalidCron` or `UnknownTimezone`."""
-        return recurrence_of(self.policy, self.schedule_id, self.anchor)
+        if self._recurrence is None:
+            self._recurrence = recurrence_of(self.policy, self.schedule_id, self.anchor)
+        return self._recurrence
 
     @property
     def since(self) -> datetime:
@@ -157,13 +163,13 @@ def with_pinned_calendars(
         return definition.model_copy(update={"pinned_calendars": []})
     pinned: dict[str, PinnedCalendar] = {}
     lists = ("exclude", names.exclude), ("include", names.include), ("blackout", names.blackout)
-    for field, listed in lists:
+    for use, listed in lists:
         for index, name in enumerate(listed):
             calendar = calendars.get((tenant, name))
             if calendar is None or calendar.is_deleted:
                 raise InvalidInput(
                     f"The calendar must exist in this tenant, but {name} does not.",
-                    field=f"calendars.{field}[{index}]",
+                    field=f"calendars.{use}[{index}]",
                     code="unknown_calendar",
                 )
             pinned[name] = calendar.pinned
