@@ -9,6 +9,7 @@ And a queue of one tenant proves the tenant, because only that tenant's exchange
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,6 +22,7 @@ from harebell.contract.types import Tenant
 FOREIGN_ROUTE: Final = "foreign_route"
 NOT_YOUR_TENANT: Final = "not_your_tenant"
 UNKNOWN_TENANT: Final = "_unknown"  # no tenant can use this name
+MAX_KNOWN_KEYS: Final = 1_000  # routing keys whose parts are kept
 DEFAULT_OPERATORS: Final = frozenset({"harebell_operator"})
 # The logins of the definitions file that publish messages between services.
 SERVICES: Final = frozenset(
@@ -134,6 +136,7 @@ def is_service(login: str | None, mode: IdentityMode, own_login: str) -> bool:
     return mode is IdentityMode.ROUTING_KEY or login in SERVICES or login == own_login
 
 
+@lru_cache(maxsize=MAX_KNOWN_KEYS)
 def parse_routing_key(routing_key: str) -> tuple[str, str]:
     """Return the tenant and the verb. An invalid tenant becomes `UNKNOWN_TENANT`."""
     tenant, verb = split_key(routing_key)

@@ -1,7 +1,7 @@
 """The application of commands: one publishing transaction for each batch, in one sequence."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -389,13 +389,18 @@ async def _record_bulk_operations(connection: asyncpg.Connection, batch: Command
 
 def _count_commands(batch: CommandBatch, now: datetime) -> None:
     """Count the commands by result, and observe the latency of the applied commands only."""
+    results: Counter[tuple[str, str]] = Counter()
+    latencies: dict[str, list[float]] = defaultdict(list)
     for message, items in batch.messages:
+        found = [_result_of(item) for item in items]
+        results.update((message.verb, result) for result in found)
         seconds = max(0.0, (now - message.accepted_at).total_seconds())
-        results = Counter(_result_of(item) for item in items)
-        for result, count in results.items():
-            runtime_metrics.COMMANDS.labels(message.verb, result).inc(count)
-        latency = metrics.CHANGE_LATENCY.labels(message.verb)
-        for _ in range(results[APPLIED]):
+        latencies[message.verb] += [seconds] * found.count(APPLIED)
+    for labels, count in results.items():
+        runtime_metrics.COMMANDS.labels(*labels).inc(count)
+    for verb, observed in latencies.items():
+        latency = metrics.CHANGE_LATENCY.labels(verb)
+        for seconds in observed:
             latency.observe(seconds)
 
 
