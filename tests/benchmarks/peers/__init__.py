@@ -17,5 +17,6 @@ from tests.benchmarks.rig import Rig
 
 PEERS: Final[Mapping[str, Callable[[Path, Rig], AbstractContextManager[Peer]]]] = {
     "celery": celery.open_peer,
+    "celery-results": celery.open_peer_with_results,
     "bullmq": bullmq.open_peer,
 }

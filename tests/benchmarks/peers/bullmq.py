@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks.peers.peer import Peer, Programs, install_programs
+from tests.benchmarks.peers.peer import STORE, Peer, Programs, Store, install_programs
 from tests.benchmarks.rig import Rig
 
 from harebell.dev.pid_file import BackgroundProcess
@@ -31,13 +31,16 @@ def open_peer(folder: Path, _: Rig) -> Iterator[Peer]:
     programs = Programs(
         sender=("node", "producer.js"), worker=("node", "worker.js"), workers=WORKERS
     )
-    with redis(folder) as store, Peer.open("bullmq", folder, programs, store=store) as peer:
+    with (
+        redis(folder) as store,
+        Peer.open("bullmq", folder, programs, stores={STORE: store}) as peer,
+    ):
         yield peer
 
 
 @contextmanager
-def redis(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield the URL and the process id of a private Redis."""
+def redis(folder: Path) -> Iterator[Store]:
+    """Yield a private Redis."""
     port = choose_ports(["redis"], seed=str(folder), remembered={})["redis"]
     settings = [word for name, value in SETTINGS.items() for word in (f"--{name}", value)]
     daemon = BackgroundProcess("redis", folder)
@@ -46,6 +49,6 @@ def redis(folder: Path) -> Iterator[tuple[str, int]]:
     )
     try:
         daemon.await_ready(lambda: not is_free(port), limit=START_TIMEOUT)
-        yield f"redis://{LOOPBACK}:{port}", process.pid
+        yield Store(name="store", url=f"redis://{LOOPBACK}:{port}", pid=process.pid)
     finally:
         daemon.kill()

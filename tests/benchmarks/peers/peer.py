@@ -18,7 +18,9 @@ from tests.benchmarks.starts import DRAIN_TIMEOUT, clear, read_starts
 from harebell.dev.pid_file import BackgroundProcess
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
-STORE: Final = "BENCHMARK_STORE"  # the variable with the URL of the store
+# The variables with the URLs of the store, and of the database of results.
+STORE: Final = "BENCHMARK_STORE"
+RESULTS: Final = "BENCHMARK_RESULTS"
 INSTALL_TIMEOUT: Final = 600.0
 PRODUCER: Final = "producer"  # the name of the sending process
 SINGLE: Final = "single"
@@ -33,6 +35,15 @@ class Programs:
     sender: Sequence[str]
     worker: Sequence[str]
     workers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """A server that keeps what a peer sends, or its results. `name` is that of its CPU time."""
+
+    name: str
+    url: str
+    pid: int
 
 
 @dataclass(frozen=True)
@@ -74,16 +85,16 @@ class Peer:
     @classmethod
     @contextmanager
     def open(
-        cls, name: str, folder: Path, programs: Programs, *, store: tuple[str, int]
+        cls, name: str, folder: Path, programs: Programs, *, stores: Mapping[str, Store]
     ) -> Iterator["Peer"]:
-        """Start a peer. `store` contains the URL of the store and its process id."""
-        url, pid = store
+        """Start a peer. `stores` contains its stores by the variables with their URLs."""
         starts = folder / "starts"
         starts.mkdir()
-        environment = {**os.environ, STORE: url, tasks.FOLDER: str(starts)}
+        urls = {variable: each.url for variable, each in stores.items()}
+        environment = {**os.environ, **urls, tasks.FOLDER: str(starts)}
         workers = [BackgroundProcess(f"worker-{n}", folder) for n in range(1, programs.workers + 1)]
         with ExitStack() as stack:
-            pids = {"store": pid}
+            pids = {each.name: each.pid for each in stores.values()}
             for each in workers:
                 stack.callback(each.kill)
                 process = each.start(programs.worker, environment=environment, directory=folder)
