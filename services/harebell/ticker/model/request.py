@@ -162,7 +162,7 @@ def _unplanned_times(record: ScheduleRecord, cursor: datetime) -> set[datetime]:
     version = record.version
     is_planning = record.state is ScheduleState.ACTIVE and record.awaited_run is None
     if is_planning and not record.pending and isinstance(version.recurrence, Once):
-        # Without a window, the command that creates a one-shot takes a quarter less time.
+        # A window would take longer than the rest of the response.
         at = version.recurrence.at
         return {at} if at > max(cursor, record.planned_until) else set()
     times: list[datetime] = []
