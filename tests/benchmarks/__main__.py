@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import shutil
+import signal
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -24,6 +25,8 @@ SAMPLES: Final = 3  # of each workload
 
 def main() -> None:
     options = arguments()
+    # At an interrupt, the benchmark stops its servers and services.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     chosen = (
         [name for name in WORKLOADS if name in options.only] if options.only else list(WORKLOADS)
     )

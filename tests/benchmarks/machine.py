@@ -1,13 +1,14 @@
 """The machine, its speed, and the CPU time of processes as the kernel counts it."""
 
 import asyncio
+import gc
 import os
 import platform
 import sys
 import sysconfig
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -107,6 +108,16 @@ def iteration_ns() -> float:
     shared machine.
     """
     return round(min(_timed() for _ in range(MEASUREMENTS)), 1)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Let the garbage collector of this process rest during the block."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @asynccontextmanager

@@ -2,17 +2,22 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import aio_pika
 from tests.acceptance.delayed_rig import DelayedRig
 from tests.acceptance.stack import Tenant
 from tests.benchmarks.figures import Report, lateness
+from tests.benchmarks.machine import without_collector
 from tests.benchmarks.rig import Rig, Scale
 from tests.benchmarks.workloads.tenants import restart
+from tests.rig.polling import until
 
+from harebell.contract.amqp_names import SCHEDULED_FOR
 from harebell.dev.plan import ServiceKind, name_of
+from harebell.intake.delayed.message import key_of
 from harebell.messaging.declare import declare
 from harebell.messaging.topology.bus import delayed_topology
 from harebell.messaging.topology.declarations import ExchangeKind
@@ -25,8 +30,18 @@ MAX_UNCONFIRMED: Final = 1_000  # messages of the publisher
 RATE: Final = 1_000  # messages a second
 SECONDS: Final = 8
 DELAY: Final = 12.0  # seconds; after the last publish, so that nothing else uses this process
-POLL: Final = 0.05  # seconds between two counts
 TIMEOUT: Final = 1_200.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class DelayErrors:
+    """The seconds by which messages arrive too late, and the part of them before the due time.
+
+    The delay begins when intake receives a message, and the sender counts from its publish.
+    """
+
+    before_due: list[float]
+    total: list[float]
 
 
 async def delayed(rig: Rig, report: Report, scale: Scale) -> None:
@@ -43,13 +58,16 @@ async def delayed(rig: Rig, report: Report, scale: Scale) -> None:
                     accepted = await accept_waiting(rig, tenant, messages, number=waiting)
                     report.add("delayed waiting", n=waiting, **accepted)
                     before = rig.spent()
-                    errors = await deliver(messages)
+                    with without_collector():  # which would stop this process for milliseconds
+                        errors = await deliver(messages)
+                    number = len(errors.total)
                     report.add(
                         "delayed",
-                        n=len(errors),
+                        n=number,
                         waiting=waiting,
-                        late_ms=lateness(errors),
-                        cpu_us_per_run=(rig.spent() - before).per(len(errors)),
+                        late_ms=lateness(errors.total),
+                        late_before_due_ms=lateness(errors.before_due),
+                        cpu_us_per_run=(rig.spent() - before).per(number),
                     )
     finally:
         rig.settings.pop(SETTING, None)
@@ -74,30 +92,36 @@ async def accept_waiting(
         indexes = range(start, min(start + MAX_UNCONFIRMED, number))
         await asyncio.gather(*map(publish, indexes))
     rig.start_one(ServiceKind.INTAKE, 1)
-    first = await count_until(tenant, lambda count: count > 0)
+    await until_stored(tenant, 0)
+    first: int = await tenant.ledger.fetchval(
+        "SELECT count(*) FROM schedules WHERE tenant = $1", tenant.name
+    )
     began, before = time.monotonic(), rig.spent()
-    last = await count_until(tenant, lambda count: count >= number)
+    await until_stored(tenant, number - 1)
     spent = rig.spent() - before
     return {
-        "per_s": round((last - first) / (time.monotonic() - began)),
-        "cpu_us_per_schedule": spent.per(last - first),
+        "per_s": round((number - first) / (time.monotonic() - began)),
+        "cpu_us_per_schedule": spent.per(number - first),
     }
 
 
-async def count_until(tenant: Tenant, is_reached: Callable[[int], bool]) -> int:
-    """Return the number of schedules of the tenant as soon as it is reached."""
-    async with asyncio.timeout(TIMEOUT):
-        while True:
-            count: int = await tenant.ledger.fetchval(
-                "SELECT count(*) FROM schedules WHERE tenant = $1", tenant.name
-            )
-            if is_reached(count):
-                return count
-            await asyncio.sleep(POLL)
+async def until_stored(tenant: Tenant, index: int) -> None:
+    """Wait for the schedule of a waiting message, and so for those of all messages before it."""
+    key = key_of(EXCHANGE, f"waiting-{index}")
+
+    async def stored() -> bool:
+        found: bool = await tenant.ledger.fetchval(
+            "SELECT EXISTS (SELECT FROM schedules WHERE tenant = $1 AND key = $2)",
+            tenant.name,
+            key,
+        )
+        return found
+
+    await until(stored, within=TIMEOUT, what=f"the schedule {key}")
 
 
-async def deliver(messages: DelayedRig) -> list[float]:
-    """Publish at `RATE`, and return the seconds by which each message arrives too late."""
+async def deliver(messages: DelayedRig) -> DelayErrors:
+    """Publish at `RATE`, and return the errors of the delays."""
     sent: dict[str, float] = {}
     publishing: set[asyncio.Task[None]] = set()
 
@@ -113,4 +137,10 @@ async def deliver(messages: DelayedRig) -> list[float]:
         task.add_done_callback(publishing.discard)
     await asyncio.gather(*publishing)
     received = await messages.until_received(RATE * SECONDS)
-    return [at - sent[str(message.message_id)] - DELAY for at, message in received]
+    errors = DelayErrors([], [])
+    for at, message in received:
+        expected = sent[str(message.message_id)] + DELAY
+        due = datetime.fromisoformat(str(message.headers[SCHEDULED_FOR])).timestamp()
+        errors.before_due.append(due - expected)
+        errors.total.append(at - expected)
+    return errors

@@ -28,11 +28,13 @@ MAX_STATEMENTS: Final = 12  # in the report, those with the most time at the end
 MAX_NAME: Final = 48  # characters
 MIN_MEAN: Final = 0.05  # milliseconds, below which a ratio means nothing
 END_TIMEOUT: Final = 120.0  # seconds until the last run has ended
-_STATEMENTS: Final = """
-SELECT query, sum(calls)::bigint AS calls, sum(total_exec_time)::float8 AS ms
+# A statement that names the partition of its day remains the same statement at midnight.
+_STATEMENTS: Final = r"""
+SELECT regexp_replace(query, '_\d{8}\M', '_day', 'g') AS query,
+       sum(calls)::bigint AS calls, sum(total_exec_time)::float8 AS ms
 FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND query !~* '^(BEGIN|COMMIT|ROLLBACK|SET|SHOW|RESET|CREATE|ANALYZE|VACUUM)' GROUP BY query
+  AND query !~* '^(BEGIN|COMMIT|ROLLBACK|SET|SHOW|RESET|CREATE|ANALYZE|VACUUM)' GROUP BY 1
 """
 
 Times = Mapping[str, tuple[int, float]]  # calls and milliseconds of each statement
