@@ -56,6 +56,7 @@ class FairWorker(OrderedWorker):
 
     A batch has up to `limit` deliveries and, unless one delivery is larger, `max_bytes`. During a
     batch of more than `MAX_SMALL_BATCH` bytes, the worker handles batches of the other queues.
+    A batch that is not full begins at least `interval` seconds after the batch before it.
     """
 
     def __init__(
@@ -66,28 +67,43 @@ class FairWorker(OrderedWorker):
         limit: int,
         max_bytes: int,
         windows: Windows | None = None,
+        interval: float = 0,
     ) -> None:
         self._flows: DeficitRoundRobin[Delivery] = DeficitRoundRobin()
         self._max_bytes = max_bytes
         self._windows = windows or OpenWindows()
+        self._interval = interval
+        self._next_at = 0.0  # of the loop's clock
+        self._waiting_bytes = 0
         self._busy: set[str] = set()  # the queues of the large batches
         self._large_batches: set[asyncio.Task[None]] = set()
         super().__init__(handle, acknowledger, limit=limit, gather_time=0)
 
     async def put(self, delivery: Delivery) -> None:
-        self._flows.push(delivery.queue, delivery, size_of(delivery))
+        size = size_of(delivery)
+        self._flows.push(delivery.queue, delivery, size)
+        self._waiting_bytes += size
         await super().put(delivery)
         self._windows.changed.set()
 
     async def _next_batch(self) -> list[Delivery]:
         # The queue of the base class has one entry for each delivery that waits in the flows.
         await self._queued.get()
+        await self._wait_for_interval()
         while not (batch := self._take()):
             self._windows.changed.clear()
             await wait_until_set(self._windows.changed, MAX_WINDOW_WAIT)
         for _ in batch[1:]:
             self._queued.get_nowait()
+        self._waiting_bytes -= sum(map(size_of, batch))
         return batch
+
+    async def _wait_for_interval(self) -> None:
+        now = asyncio.get_running_loop().time
+        is_full = self._queued.qsize() + 1 >= self._limit or self._waiting_bytes >= self._max_bytes
+        if not is_full and (wait := self._next_at - now()) > 0:
+            await asyncio.sleep(wait)
+        self._next_at = now() + self._interval
 
     async def drain(self, *, within: float) -> None:
         """Wait `within` seconds until the queue is empty, then cancel the rest."""

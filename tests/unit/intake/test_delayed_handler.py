@@ -1,5 +1,6 @@
 """The handler of delayed messages: tenants, redeliveries, equal messages and dead letters."""
 
+import asyncio
 from datetime import datetime
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from harebell.contract.amqp_names import delayed_queue_name
 from harebell.contract.json_codec import decode_model, list_adapter
 from harebell.domain.tenant_policy import TenantPolicies
 from harebell.intake.commands.rules import IntakePolicy, TargetPolicy
-from harebell.intake.delayed.handler import DelayedHandler
+from harebell.intake.delayed.handler import MESSAGES_PER_TURN, DelayedHandler
 from harebell.intake.delayed.repeats import AcceptedDigests
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery
 from harebell.messaging.received_message import ReceivedMessage
@@ -105,6 +106,22 @@ async def test_delay_begins_with_the_arrival_and_never_before_an_earlier_message
 
     begun = [each.accepted_at for each in accepted(publisher)]
     assert begun == [after(1), after(3), after(3), after(4)]
+
+
+async def test_connection_is_read_during_the_check_of_a_batch() -> None:
+    loop = asyncio.get_running_loop()
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        loop.call_soon(turn)
+
+    loop.call_soon(turn)
+    batch = [delivery(message_id=f"order-{tag}", tag=tag) for tag in range(10 * MESSAGES_PER_TURN)]
+    await delayed_handler(FakePublisher()).handle(batch)
+
+    assert turns >= 10
 
 
 async def test_refused_messages_are_dead_letters_and_the_others_are_accepted() -> None:

@@ -1,7 +1,7 @@
 """The worker of commands: large batches beside small ones, and each queue in its order."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from tests.simulation.loop import virtual_time
@@ -12,6 +12,8 @@ from harebell.messaging.received_message import ReceivedMessage
 
 LARGE, SMALL = MAX_SMALL_BATCH + 1, 10  # bytes of a body
 LARGE_TIME = 1.0  # seconds that the check of a large message takes
+INTERVAL = 1.0  # seconds between two batches that are not full
+LIMIT = 10  # deliveries of a batch
 
 
 class Acknowledged:
@@ -58,7 +60,7 @@ def serve(messages: Sequence[Delivery], *, seconds: float) -> tuple[Acknowledged
     async def run() -> bool:
         before = asyncio.all_tasks()
         worker = FairWorker(
-            checks.handle, cast("Acknowledger", acknowledged), limit=10, max_bytes=LARGE
+            checks.handle, cast("Acknowledger", acknowledged), limit=LIMIT, max_bytes=LARGE
         )
         for each in messages:
             await worker.put(each)
@@ -96,3 +98,62 @@ def test_stop_ends_the_large_batches_without_an_acknowledgement() -> None:
 
     assert acknowledged.ids == []
     assert not is_left
+
+
+def begins(arrivals: Mapping[float, Sequence[str]], *, size: int) -> list[tuple[float, list[str]]]:
+    """Return when each batch begins, and its ids, for ids that arrive at certain seconds."""
+    batches: list[tuple[float, list[str]]] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        async def handle(deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+            ids = [each.message_id or "" for each in deliveries]
+            batches.append((round(loop.time() - began, 6), ids))
+            return [DONE] * len(deliveries)
+
+        worker = FairWorker(
+            handle,
+            cast("Acknowledger", Acknowledged()),
+            limit=LIMIT,
+            max_bytes=LARGE,
+            interval=INTERVAL,
+        )
+        for second, ids in arrivals.items():
+            await asyncio.sleep(began + second - loop.time())
+            for each in ids:
+                await worker.put(message(each, size))
+        await worker.drain(within=10 * INTERVAL)
+
+    with virtual_time() as loop:
+        loop.run_until_complete(run())
+    return batches
+
+
+def test_messages_that_follow_each_other_are_one_batch_after_the_interval() -> None:
+    arrivals = {0.0: ["a1"], 0.2: ["a2"], 0.7: ["a3", "b1"], 1.4: ["a4"]}
+
+    assert begins(arrivals, size=SMALL) == [
+        (0.0, ["a1"]),
+        (INTERVAL, ["a2", "a3", "b1"]),
+        (2 * INTERVAL, ["a4"]),
+    ]
+
+
+def test_message_after_a_pause_does_not_wait() -> None:
+    assert begins({0.0: ["a1"], 1.5: ["a2"]}, size=SMALL) == [(0.0, ["a1"]), (1.5, ["a2"])]
+
+
+def test_full_batch_does_not_wait() -> None:
+    ids = [f"a{index}" for index in range(LIMIT)]
+
+    assert begins({0.0: ["a"], 0.2: ids}, size=SMALL) == [(0.0, ["a"]), (0.2, ids)]
+
+
+def test_bytes_of_a_full_batch_do_not_wait() -> None:
+    arrivals = {0.0: ["a1"], 0.2: ["a2", "a3"]}
+    full, small = LARGE // 2, LARGE // 4
+
+    assert begins(arrivals, size=full) == [(0.0, ["a1"]), (0.2, ["a2"]), (1.2, ["a3"])]
+    assert begins(arrivals, size=small) == [(0.0, ["a1"]), (INTERVAL, ["a2", "a3"])]

@@ -1,5 +1,6 @@
 """The handler of delayed messages: a batch of them becomes puts of one-shot schedules."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,6 +32,7 @@ from harebell.runtime.clock import Clock
 
 PUT: Final = "schedule.put"
 UNKNOWN_EXCHANGE: Final = "unknown_exchange"
+MESSAGES_PER_TURN: Final = 8  # checked before the connection is read, which times what arrived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,9 @@ class DelayedHandler:
         accepted: list[AcceptedMessage] = []
         outcomes: list[Outcome] = []
         in_batch: set[str] = set()
-        for delivery in deliveries:
+        for index, delivery in enumerate(deliveries):
+            if index % MESSAGES_PER_TURN == 0:
+                await asyncio.sleep(0)
             tenant = self.policy.targets.policies.current.tenant_of_delayed(
                 delivery.message.exchange
             )
