@@ -7,7 +7,6 @@ more of them from minute to minute.
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -23,6 +22,9 @@ RATE: Final = SCHEDULES / EVERY.total_seconds()  # runs a second
 DURATION: Final = timedelta(minutes=5)
 FULL_DURATION: Final = timedelta(minutes=30)
 COMPARED: Final = timedelta(minutes=1)  # at the beginning and at the end of a sample
+# The schedules end later than the last minute by more than the horizon, so that the ticker still
+# plans in that minute.
+PLANNED_AFTER: Final = timedelta(minutes=2)
 MIN_CALLS: Final = 5  # of a statement in each of both minutes
 MAX_STATEMENTS: Final = 12  # in the report, those with the most time at the end
 MAX_NAME: Final = 48  # characters
@@ -67,7 +69,7 @@ async def sample(rig: Rig, duration: timedelta, *, is_held: bool) -> dict[str, A
     """Return the lateness in the last minute, and the growth of the mean of each statement."""
 
     def when(_: int, first: Any) -> dict[str, str]:
-        end = first + duration - EVERY
+        end = first + duration + PLANNED_AFTER - EVERY
         return {
             "every": f"{EVERY.total_seconds():g}s",
             "start": first.isoformat(),
@@ -85,9 +87,10 @@ async def sample(rig: Rig, duration: timedelta, *, is_held: bool) -> dict[str, A
             clear(rig.starts)
             last = await times_between(rig, database, end - COMPARED)
             starts = read_starts(rig.starts)
-        number = round(duration.total_seconds() * RATE)
-        whole = Wave(tenant=tenant, number=number, first=wave.first, last=end)
-        await rig.drained(replace(whole), within=END_TIMEOUT)
+        number = round((duration + PLANNED_AFTER).total_seconds() * RATE)
+        whole = Wave(tenant=tenant, number=number, first=wave.first, last=end + PLANNED_AFTER)
+        await rig.until(whole.last)
+        await rig.drained(whole, within=END_TIMEOUT)
         clear(rig.starts)
         return {
             "n": number,
