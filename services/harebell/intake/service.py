@@ -42,8 +42,8 @@ MAX_BATCH_BYTES: Final = 64 * 1024  # of a batch with more than one message
 COMMAND_PREFETCH: Final = 2 * MAX_BATCH  # the next batch is in memory when a batch is done
 MAX_DELAYED_BATCH: Final = 250  # delayed messages that intake accepts together
 DELAYED_PREFETCH: Final = 4 * MAX_DELAYED_BATCH
-# Seconds between two batches of delayed messages. Each costs every service work, and the delay of a
-# message begins before it waits here.
+# Seconds between two batches of delayed messages that are not full. A batch costs work in every
+# service, and the delay of a message already runs while the message waits for its batch.
 DELAYED_INTERVAL: Final = 0.02
 DELAYED_WINDOW: Final = 1024 * 1024  # bytes of delayed messages that the ticker has not applied
 TENANT_PREFETCH: Final = 50  # unacknowledged messages of each tenant's queue

@@ -1,4 +1,4 @@
-"""The worker of commands: large batches beside small ones, and each queue in its order."""
+"""The worker of fair batches: large ones beside small ones, their order and their interval."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
