@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import shutil
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -75,7 +77,7 @@ def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> It
     with Production.open(
         servers, root, tenants=(SHOP, SMALL), delayed_exchanges=exchanges
     ) as opened:
-        opened.start(tenants_file=policies)
+        opened.start(tenants_file=policies, HAREBELL_BROKER_TIMESTAMPS="true")
         yield opened
 
 
@@ -144,6 +146,19 @@ async def test_message_without_a_delay_arrives_at_once(shop: Shop, delay: int | 
     ((_, message),) = await shop.mail.until_received(1, within=10)
 
     assert message.headers.get("x-delay") == delay
+
+
+@pytest.mark.requirement("ASK-4")
+async def test_delay_begins_at_the_time_that_rabbitmq_wrote(shop: Shop) -> None:
+    waits_since = datetime.fromtimestamp(int(time.time()) - 59, UTC)
+    headers = {"timestamp_in_ms": int(waits_since.timestamp()) * 1000}
+
+    await shop.mail.publish(b"waited", 60_000, headers=headers)
+
+    ((_, message),) = await shop.mail.until_received(1)
+    due = datetime.fromisoformat(str(message.headers["Harebell-Scheduled-For"]))
+    assert due == waits_since + timedelta(seconds=60)
+    assert message.headers["x-delay"] == -60_000
 
 
 @pytest.mark.requirement("ASK-4")
@@ -226,7 +241,10 @@ async def test_message_beyond_the_quota_of_schedules_becomes_a_dead_letter(shop:
 async def test_killed_intake_neither_loses_nor_doubles_a_message(shop: Shop, step: str) -> None:
     stack, production = shop.production.stack, shop.production
     start = partial(
-        production.start, ServiceKind.INTAKE, tenants_file=stack.services.root / "tenants.yml"
+        production.start,
+        ServiceKind.INTAKE,
+        tenants_file=stack.services.root / "tenants.yml",
+        HAREBELL_BROKER_TIMESTAMPS="true",
     )
     await asyncio.to_thread(stack.stop, "intake-1")
     expected = [f"{step}-{number}".encode() for number in range(200)]

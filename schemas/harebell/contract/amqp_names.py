@@ -43,6 +43,8 @@ _VERSIONED: Final = re.compile(r"harebell\.[a-z_.]+\.v(?P<version>[0-9]{1,9})")
 # The header of the plugin for delayed messages, in milliseconds. A delivered message has the
 # negated value.
 X_DELAY: Final = "x-delay"
+# The header in which RabbitMQ writes when it received a message: milliseconds of Unix time.
+TIMESTAMP_IN_MS: Final = "timestamp_in_ms"
 _DUE_SUFFIX: Final = ".due"
 MAX_DELAYED_EXCHANGE: Final = 127 - len(_DUE_SUFFIX)  # characters of the name
 

@@ -110,6 +110,7 @@ def intake_parts(
         usage=usage.counts,
         windows=windows if has_tenant_queues else None,
         credit_queue=credit_queue.queue,
+        broker_timestamps=settings.broker_timestamps,
     )
     query_handler = QueryHandler(
         clock=context.clock,

@@ -319,6 +319,8 @@ class IntakeSettings(TargetSettings):
     # `when` of schedules without one: {"every": "1h"}.
     # Per tenant: {"acme": {"cron": "0 * * * *"}}.
     default_when: Annotated[DefaultWhen, BeforeValidator(DefaultWhen.parse)] = DefaultWhen()
+    # RabbitMQ overwrites the header timestamp_in_ms of each message, and delays begin at that time.
+    broker_timestamps: bool = False
 
 
 class TickerSettings(ServiceSettings):

@@ -4,6 +4,7 @@ import asyncio
 from datetime import datetime
 from typing import Any, cast
 
+import pytest
 from pamqp.commands import Basic
 from tests.fakes.publisher import FakePublisher
 from tests.fakes.tickets import after
@@ -35,11 +36,12 @@ class FrozenClock:
         return after(seconds)
 
 
-def delayed_handler(publisher: FakePublisher) -> DelayedHandler:
+def delayed_handler(publisher: FakePublisher, *, broker_timestamps: bool = False) -> DelayedHandler:
     return DelayedHandler(
         publisher=publisher,
         clock=cast("Any", FrozenClock()),
         policy=IntakePolicy(TargetPolicy(policies=POLICIES)),
+        broker_timestamps=broker_timestamps,
     )
 
 
@@ -52,13 +54,14 @@ def delivery(
     is_redelivered: bool = False,
     delay: object = 1_000,
     received_at: float = 0.0,
+    **headers: object,
 ) -> Delivery:
     message = ReceivedMessage(
         body=body,
         exchange=exchange,
         routing_key="created",
         message_id=message_id,
-        headers={"x-delay": delay},
+        headers={"x-delay": delay} | headers,
         properties=ReceivedProperties(Basic.Properties(message_id=message_id).marshal()),
         is_redelivered=is_redelivered,
         tag=tag,
@@ -106,6 +109,41 @@ async def test_delay_begins_with_the_arrival_and_never_before_an_earlier_message
 
     begun = [each.accepted_at for each in accepted(publisher)]
     assert begun == [after(1), after(3), after(3), after(4)]
+
+
+@pytest.mark.parametrize(
+    ("broker_timestamps", "waited", "when"),
+    [
+        (True, 0.25, {"after": "750ms"}),
+        (True, 0.999, {"after": "1ms"}),
+        (True, 1.0, {"now": True}),
+        (True, 86_400.0, {"now": True}),
+        (True, -0.25, {"after": "1s"}),  # RabbitMQ's clock is ahead
+        (False, 0.25, {"after": "1s"}),
+    ],
+)
+async def test_delay_begins_when_rabbitmq_received_the_message(
+    *, broker_timestamps: bool, waited: float, when: dict[str, object]
+) -> None:
+    publisher = FakePublisher()
+    handler = delayed_handler(publisher, broker_timestamps=broker_timestamps)
+    timestamp_in_ms = round(after(10 - waited).timestamp() * 1000)
+
+    await handler.handle([delivery(received_at=10, timestamp_in_ms=timestamp_in_ms)])
+
+    (command,) = accepted(publisher)
+    assert command.items[0].body["when"] == when
+    assert command.accepted_at == after(10)
+
+
+@pytest.mark.parametrize("text", ["1", None, 1.5])
+async def test_delay_begins_with_the_arrival_without_a_time_of_rabbitmq(text: object) -> None:
+    publisher = FakePublisher()
+    handler = delayed_handler(publisher, broker_timestamps=True)
+
+    await handler.handle([delivery(), delivery(tag=2, timestamp_in_ms=text)])
+
+    assert [each.items[0].body["when"] for each in accepted(publisher)] == [{"after": "1s"}] * 2
 
 
 async def test_connection_is_read_during_the_check_of_a_batch() -> None:

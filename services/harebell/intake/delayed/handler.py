@@ -19,7 +19,12 @@ from harebell.contract.types import instant_text
 from harebell.domain.usage_counts import PUTS, UsageCounts, UsageKey
 from harebell.intake.commands.publish import accepted_batch_message, accepted_commands_message
 from harebell.intake.commands.rules import IntakePolicy, check_command
-from harebell.intake.delayed.message import DelayedMessage, JsonObject, key_of_digest
+from harebell.intake.delayed.message import (
+    DelayedMessage,
+    JsonObject,
+    key_of_digest,
+    waited_ms,
+)
 from harebell.intake.delayed.repeats import AcceptedDigests
 from harebell.messaging.accepted_messages import TenantWindows, credit_headers
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
@@ -57,6 +62,7 @@ class DelayedHandler:
     usage: UsageCounts = field(default_factory=UsageCounts)
     windows: TenantWindows | None = None  # null: the ticker sends no credits
     credit_queue: str = ""
+    broker_timestamps: bool = False  # RabbitMQ writes when it received each message
     _digests: AcceptedDigests = field(default_factory=AcceptedDigests)
     _accepted_at: datetime | None = None
 
@@ -126,7 +132,8 @@ class DelayedHandler:
                 suffix = f"#{session}-{received.tag}"
             key = key_of_digest(received.exchange, content, suffix)
             in_batch.add(content)
-        put = message.put(key)
+        waited = waited_ms(received.headers, accepted_at) if self.broker_timestamps else 0
+        put = message.put(key, waited_ms=waited)
         identity = schedule_id(tenant, key)
         self._check(put, tenant, accepted_at)
         # A ticker that receives the batch twice recognises the command by this id.

@@ -5,12 +5,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import orjson
 
-from harebell.contract.amqp_names import X_DELAY, due_exchange
+from harebell.contract.amqp_names import TIMESTAMP_IN_MS, X_DELAY, due_exchange
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted
 from harebell.contract.target import MAX_PAYLOAD
@@ -29,6 +29,7 @@ TAG: Final = "delayed"  # of each schedule that waits for a delayed message
 INVALID_DELAY: Final = "invalid_delay"
 
 _MAX_DELAY_MS: Final = MAX_DELAY // MILLISECOND
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _TEXTS: Final = ("content_type", "content_encoding", "correlation_id", "reply_to", "message_id")
 
@@ -65,12 +66,16 @@ class DelayedMessage:
         """The digest of every property, every header and the body."""
         return digest(orjson.dumps(self.call, option=orjson.OPT_SORT_KEYS))
 
-    def put(self, key: str) -> JsonObject:
-        """Return the body of a `schedule.put` that replaces the waiting message with the key."""
-        after = duration_text(self.delay_ms * MILLISECOND)
+    def put(self, key: str, *, waited_ms: int = 0) -> JsonObject:
+        """Return the body of a `schedule.put` that replaces the waiting message with the key.
+
+        `waited_ms` is the part of the delay that has passed before the put.
+        """
+        rest_ms = self.delay_ms - waited_ms
+        is_due = rest_ms <= 0
         return {
             "key": key,
-            "when": {"after": after} if self.delay_ms else {"now": True},
+            "when": {"now": True} if is_due else {"after": duration_text(rest_ms * MILLISECOND)},
             "target": {"amqp": self.call},
             "tags": [TAG],
             "expected_version": "any",
@@ -95,6 +100,17 @@ def parse_delay(headers: Mapping[str, Any]) -> int:
         )
         raise InvalidInput(reason, field=X_DELAY, code=INVALID_DELAY)
     return value
+
+
+def waited_ms(headers: Mapping[str, Any], accepted_at: datetime) -> int:
+    """Return the whole milliseconds since RabbitMQ received the message, if it writes that time.
+
+    The clock of RabbitMQ may be ahead, so the result is at least 0.
+    """
+    received_ms = headers.get(TIMESTAMP_IN_MS)
+    if not isinstance(received_ms, int):
+        return 0
+    return max(0, (accepted_at - _EPOCH) // MILLISECOND - received_ms)
 
 
 def key_of(exchange: str, message_id: str) -> str:
