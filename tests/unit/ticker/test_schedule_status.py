@@ -116,6 +116,21 @@ def test_cancelled_run_counts_as_an_execution_after_its_first_attempt(verb: str)
     assert ticker.record.last_run == NINE
 
 
+@pytest.mark.requirement("S14", "S101")
+def test_cancelled_retry_of_an_unresolved_run_is_the_last_run() -> None:
+    ticker = ticker_with(EVERY)
+    ticker.claim(NINE, started=True)
+    ticker.complete(NINE, RunState.UNRESOLVED)
+    run_id = str(RunKey(NINE, ID))
+    ticker.send("run.resolve", run_id=run_id, **{"as": "retry"})
+
+    ticker.send("run.cancel", run_id=run_id)
+
+    assert ticker.record.state is ScheduleState.ACTIVE
+    assert ticker.record.last_run == NINE
+    assert counts_of(ticker) == (0, 0)
+
+
 @pytest.mark.requirement("S14")
 def test_paused_run_is_not_the_last_run() -> None:
     ticker = ticker_with(EVERY)

@@ -160,7 +160,7 @@ def _with_end(record: ScheduleRecord, run: LockedRun, reason: Reason) -> Schedul
     time = run.key.scheduled_for
     if time in record.open_runs:
         return record
-    if run.attempt:
+    if run.attempt or run.is_replayed:  # a replay starts again without an attempt
         return record.with_results({time: run.cancelled_result})
     if record.state is not ScheduleState.COMPLETED:
         return record
