@@ -43,7 +43,7 @@ MAX_POLL_INTERVAL: Final = 15.0  # seconds between passes
 FAILURE_PAUSE: Final = 0.25  # seconds after a failed pass
 # A schedule with several times within this part of the horizon is planned once for all of them.
 # Otherwise each of its runs would write a version of its row, and each lookup would read them.
-AHEAD: Final = 1 / 8
+AHEAD: Final = 1 / 2
 
 log = structlog.get_logger()
 
@@ -253,7 +253,7 @@ class Stager:
 
     async def _sleep(self) -> None:
         """Wait until the next schedule is due, which may be one that is saved during the wait."""
-        await self.next_times.read(self.pool)
+        await self.next_times.read(self.pool, self.clock.now())
         began = monotonic()
         is_lowered = True
         while is_lowered:

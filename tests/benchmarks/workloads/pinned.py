@@ -22,9 +22,9 @@ RATE: Final = SCHEDULES / EVERY.total_seconds()  # runs a second
 DURATION: Final = timedelta(minutes=5)
 FULL_DURATION: Final = timedelta(minutes=30)
 COMPARED: Final = timedelta(minutes=1)  # at the beginning and at the end of a sample
-# The schedules end later than the last minute by more than the horizon, so that the ticker still
-# plans in that minute.
-PLANNED_AFTER: Final = timedelta(minutes=2)
+# The schedules end later than the last minute by more than the time up to which the ticker plans,
+# so that it still plans in that minute.
+PLANNED_AFTER: Final = timedelta(minutes=3)
 MIN_CALLS: Final = 5  # of a statement in each of both minutes
 MAX_STATEMENTS: Final = 12  # in the report, those with the most time at the end
 MAX_NAME: Final = 48  # characters

@@ -8,23 +8,33 @@ from typing import Any, cast
 import pytest
 from tests.fakes.tickets import NINE
 
+from harebell.contract.errors import DatabaseUnavailable
 from harebell.contract.types import EARLIEST
 from harebell.domain.recurrence import RESOLUTION
 from harebell.ticker import next_times
-from harebell.ticker.next_times import FULL_READ_INTERVAL, NextTimes
+from harebell.ticker.next_times import (
+    FULL_READ_INTERVAL,
+    RECENT,
+    RECENT_READ_INTERVAL,
+    NextTimes,
+)
 
 MINUTE = timedelta(minutes=1)
+NOW = NINE - 5 * MINUTE
 
 
-@dataclass
+@dataclass(kw_only=True)
 class NextTimesOfSchedules:
     """The next times in the database, and the marks from which they were read."""
 
     times: list[datetime] = field(default_factory=list)
     marks: list[datetime] = field(default_factory=list)
     during_read: Callable[[], None] = lambda: None
+    is_available: bool = True
 
     async def fetchval(self, _: str, mark: datetime) -> datetime | None:
+        if not self.is_available:
+            raise ConnectionResetError
         self.marks.append(mark)
         found = min((each for each in self.times if each > mark), default=None)
         self.during_read()
@@ -40,13 +50,13 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def earliest(times: NextTimes, database: NextTimesOfSchedules) -> datetime:
-    await times.read(cast("Any", database))
+    await times.read(cast("Any", database), NOW)
     return times.known
 
 
 @pytest.mark.usefixtures("passed")
 async def test_read_begins_at_the_earliest_time_of_the_read_before() -> None:
-    database, times = NextTimesOfSchedules([NINE, NINE + MINUTE]), NextTimes()
+    database, times = NextTimesOfSchedules(times=[NINE, NINE + MINUTE]), NextTimes()
 
     assert await earliest(times, database) == NINE
     assert await earliest(times, database) == NINE
@@ -57,7 +67,7 @@ async def test_read_begins_at_the_earliest_time_of_the_read_before() -> None:
 
 @pytest.mark.usefixtures("passed")
 async def test_saved_schedule_below_the_mark_is_found() -> None:
-    database, times = NextTimesOfSchedules([NINE]), NextTimes()
+    database, times = NextTimesOfSchedules(times=[NINE]), NextTimes()
     await earliest(times, database)
 
     database.times.append(NINE - MINUTE)
@@ -69,7 +79,7 @@ async def test_saved_schedule_below_the_mark_is_found() -> None:
 
 @pytest.mark.usefixtures("passed")
 async def test_schedule_that_is_saved_during_a_read_keeps_the_mark_below_it() -> None:
-    database, times = NextTimesOfSchedules([NINE]), NextTimes()
+    database, times = NextTimesOfSchedules(times=[NINE]), NextTimes()
     await earliest(times, database)
     database.times = [NINE + MINUTE]
     database.during_read = lambda: times.observe([NINE])
@@ -83,7 +93,7 @@ async def test_schedule_that_is_saved_during_a_read_keeps_the_mark_below_it() ->
 async def test_only_a_time_before_every_known_one_lowers_the_next_time(
     saved: int, *, is_lowered: bool
 ) -> None:
-    database, times = NextTimesOfSchedules([NINE]), NextTimes()
+    database, times = NextTimesOfSchedules(times=[NINE]), NextTimes()
     await earliest(times, database)
 
     times.observe([None, NINE + saved * MINUTE])
@@ -92,14 +102,45 @@ async def test_only_a_time_before_every_known_one_lowers_the_next_time(
     assert times.lowered.is_set() is is_lowered
 
 
-async def test_full_read_finds_the_schedule_of_another_ticker(passed: list[float]) -> None:
-    database, times = NextTimesOfSchedules([NINE]), NextTimes()
+@pytest.mark.parametrize(
+    ("saved", "interval"),
+    [(NOW - RECENT + RESOLUTION, RECENT_READ_INTERVAL), (NOW - RECENT, FULL_READ_INTERVAL)],
+)
+async def test_read_finds_what_another_ticker_has_saved_below_the_mark(
+    saved: datetime, interval: float, passed: list[float]
+) -> None:
+    database, times = NextTimesOfSchedules(times=[NINE]), NextTimes()
     await earliest(times, database)
-    database.times.append(NINE - MINUTE)
+    database.times.append(saved)
 
-    passed.append(passed[0] + FULL_READ_INTERVAL - 1)
+    passed.append(passed[0] + interval - 1)
     before = await earliest(times, database)
-    passed.append(passed[0] + FULL_READ_INTERVAL)
+    passed.append(passed[0] + interval)
     after = await earliest(times, database)
 
-    assert (before, after) == (NINE, NINE - MINUTE)
+    assert (before, after) == (NINE, saved)
+
+
+async def test_recent_read_begins_no_later_than_the_mark(passed: list[float]) -> None:
+    database, times = NextTimesOfSchedules(times=[NOW - MINUTE]), NextTimes()
+    await earliest(times, database)
+    passed.append(passed[0] + RECENT_READ_INTERVAL)
+
+    assert await earliest(times, database) == NOW - MINUTE
+
+
+@pytest.mark.parametrize("interval", [RECENT_READ_INTERVAL, FULL_READ_INTERVAL])
+async def test_failed_read_is_repeated_from_the_same_time(
+    interval: float, passed: list[float]
+) -> None:
+    database, times = NextTimesOfSchedules(times=[NINE]), NextTimes()
+    await earliest(times, database)
+    database.times.append(NOW)
+    passed.append(passed[0] + interval)
+
+    database.is_available = False
+    with pytest.raises(DatabaseUnavailable):
+        await earliest(times, database)
+    database.is_available = True
+
+    assert await earliest(times, database) == NOW

@@ -146,7 +146,7 @@ async def test_pass_stages_the_times_within_the_horizon_only(harness: StagerHarn
 async def test_pass_reads_no_schedule_below_the_mark(harness: StagerHarness) -> None:
     soon = await harness.store_upcoming(1)
     stager = await harness.open()
-    await stager.next_times.read(cast("Any", harness.ledger))
+    await stager.next_times.read(cast("Any", harness.ledger), harness.ledger.store.now())
     late = await harness.store_overdue(1)  # by another ticker
 
     await stager.stage_once(10)
