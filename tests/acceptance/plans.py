@@ -14,6 +14,7 @@ from harebell.domain.concurrency import Label
 from harebell.domain.run_states import SUCCEEDED, AttemptCompletion, Reason, RunState
 from harebell.storage.runs import claims, completion, label_slots, overlap, recovery, staging
 from harebell.ticker import backlog
+from harebell.ticker.overdue_schedules import read_overdue
 from harebell.ticker.store import schedules
 
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -49,6 +50,8 @@ class Explainer:
 
     async def fetchval(self, statement: str, *arguments: object) -> None:
         await self.fetch(statement, *arguments)
+
+    fetchrow = fetchval
 
     @property
     def kinds(self) -> set[str]:
@@ -134,7 +137,7 @@ STATEMENTS: dict[str, Statement] = {
     ),
     "find stalled labels": label_slots.find_stalled,
     "backlog": backlog.count_due_runs,
-    "overdue schedules": backlog.count_overdue_schedules,
+    "overdue schedules": read_overdue,
     "find ended runs": lambda connection: schedules.find_ended(connection, KEYS),
     "load due schedules": lambda connection: schedules.load_due(
         connection, cast("Any", NoVersions()), NEW_DAY, limit=1_000

@@ -7,6 +7,8 @@
 * plan_writer     writing the changes of a batch, the runs of a plan and the states after them
 * stager          the passes that stage runs within the horizon, and their planning budget
 * next_times      the earliest next time, above a low-water mark
+* overdue_schedules  the search for overdue schedules, without the mark
+* read_pauses     the pauses between reads that a held snapshot makes slow
 * stage_spans     the spans of staged runs
 * events          events and stop requests after a commit
 * reconciler      schedules whose next step depends on the outcomes of their runs

@@ -1,4 +1,4 @@
-"""Metrics of the backlog: due runs that have not started, and overdue schedules."""
+"""Metrics of the backlog: due runs that have not started."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -11,26 +11,17 @@ from harebell.contract.errors import Transient
 from harebell.runtime.clock import monotonic
 from harebell.storage.engine import translate_db_errors
 from harebell.ticker import metrics
+from harebell.ticker.read_pauses import pause_after_read
 
 REFRESH_INTERVAL: Final = 8.0  # seconds
 MAX_REFRESH_INTERVAL: Final = 60.0  # seconds
-MAX_SHARE: Final = 0.05  # of the time that refreshes may take, because a held snapshot slows them
-MAX_COUNTED: Final = 20_000  # runs or schedules in one refresh
+MAX_COUNTED: Final = 20_000  # runs in one refresh
 MAX_LANES: Final = 300  # label pairs: users choose the names of pools
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BacklogStatements:
-    """The statements of this module."""
-
-    count_due_runs: str
-    count_overdue_schedules: str
-
-
-STATEMENTS: Final = BacklogStatements(
-    # The index of open rows finds these rows. A run that waits for an overlap slot does not wait
-    # for an executor.
-    count_due_runs="""
+# The index of open rows finds these rows. A run that waits for an overlap slot does not wait for an
+# executor.
+DUE_RUNS: Final = """
 WITH due AS (
     SELECT pool, lane, coalesce(next_attempt_at, due_at) AS at FROM runs
     WHERE finished_at IS NULL AND due_at < now()
@@ -41,27 +32,14 @@ WITH due AS (
 )
 SELECT pool, lane, count(*) AS runs, extract(epoch FROM now() - min(at))::float8 AS age
 FROM due GROUP BY pool, lane ORDER BY runs DESC LIMIT $2
-""",
-    # The order makes the database use the index: without statistics it would read every schedule.
-    count_overdue_schedules="""
-SELECT count(*) FROM (
-    SELECT FROM schedule_state WHERE next_at < now() ORDER BY next_at LIMIT $1
-) AS overdue
-""",
-)
+"""
 log = structlog.get_logger()
 
 
 async def count_due_runs(pool: asyncpg.Pool) -> dict[tuple[str, str], tuple[int, float]]:
     """Return the number of due runs and the age of the oldest [s], by pool and lane."""
-    rows = await pool.fetch(STATEMENTS.count_due_runs, MAX_COUNTED, MAX_LANES)
+    rows = await pool.fetch(DUE_RUNS, MAX_COUNTED, MAX_LANES)
     return {(row["pool"], row["lane"]): (row["runs"], row["age"]) for row in rows}
-
-
-async def count_overdue_schedules(pool: asyncpg.Pool) -> int:
-    """Return the number of schedules whose next time has passed."""
-    count: int = await pool.fetchval(STATEMENTS.count_overdue_schedules, MAX_COUNTED)
-    return count
 
 
 @dataclass(slots=True)
@@ -79,14 +57,15 @@ class BacklogMetrics:
                 await self.refresh()
             except Transient as error:
                 log.warning("backlog count failed", error=error.code, reason=error.reason)
-            pause = (monotonic() - began) / MAX_SHARE
-            await asyncio.sleep(min(max(pause, REFRESH_INTERVAL), MAX_REFRESH_INTERVAL))
+            duration = monotonic() - began
+            await asyncio.sleep(
+                pause_after_read(duration, shortest=REFRESH_INTERVAL, longest=MAX_REFRESH_INTERVAL)
+            )
 
     async def refresh(self) -> None:
         """Count the backlog and set the metrics. Raise `DatabaseUnavailable`."""
         with translate_db_errors():
             lanes = await count_due_runs(self.pool)
-            metrics.OVERDUE_SCHEDULES.set(await count_overdue_schedules(self.pool))
         if len(self._shown | set(lanes)) > MAX_LANES:
             metrics.DUE_BACKLOG.clear()
             metrics.OLDEST_DUE_AGE.clear()

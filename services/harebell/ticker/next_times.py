@@ -8,7 +8,7 @@ below it.
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import asyncpg
@@ -18,12 +18,8 @@ from harebell.domain.recurrence import RESOLUTION
 from harebell.runtime.clock import monotonic
 from harebell.storage.engine import translate_db_errors
 
-RECENT_READ_INTERVAL: Final = 10.0  # seconds until a read finds what another ticker has saved
-# Another ticker saves next times in the future, and those of overdue schedules only while it plans
-# them. Its transaction and the clocks may differ by less than this.
-RECENT: Final = timedelta(seconds=30)
-# Seconds until a read finds the overdue schedules of a ticker that has died.
-FULL_READ_INTERVAL: Final = 60.0
+# Seconds until a read finds the future next times that another ticker has saved.
+FUTURE_READ_INTERVAL: Final = 10.0
 
 NEXT_TIME: Final = "SELECT min(next_at) FROM schedule_state WHERE next_at > $1"
 
@@ -32,15 +28,14 @@ NEXT_TIME: Final = "SELECT min(next_at) FROM schedule_state WHERE next_at > $1"
 class NextTimes:
     """The earliest next time that one ticker knows, and its low-water mark below all of them.
 
-    A schedule that this ticker saves lowers both at once. What another ticker saves below the mark
-    is found within `RECENT_READ_INTERVAL`, and an overdue schedule within `FULL_READ_INTERVAL`.
+    A schedule that this ticker saves lowers both at once. What another ticker saves between
+    now and the mark is found within `FUTURE_READ_INTERVAL`. `OverdueSearch` finds what is overdue.
     """
 
     known: datetime = LATEST  # the earliest next time
     lowered: asyncio.Event = field(default_factory=asyncio.Event)  # set when `known` is lowered
     mark: datetime = EARLIEST
-    _recent_read_at: float = 0.0  # monotonic seconds
-    _full_read_at: float = 0.0  # monotonic seconds
+    _future_read_at: float = 0.0  # monotonic seconds
     _saved: datetime = LATEST  # the earliest next time that was saved since the last read began
 
     def observe(self, saved: Iterable[datetime | None]) -> None:
@@ -55,17 +50,12 @@ class NextTimes:
     async def read(self, pool: asyncpg.Pool, now: datetime) -> None:
         """Read the earliest next time, and raise the mark to it. Raise `DatabaseUnavailable`."""
         began, self._saved, after = monotonic(), LATEST, self.mark
-        is_full, is_recent = began >= self._full_read_at, began >= self._recent_read_at
-        if is_full:
-            after = EARLIEST
-        elif is_recent:
-            after = min(self.mark, now - RECENT)
+        if reads_future := began >= self._future_read_at:
+            after = min(self.mark, now)
         with translate_db_errors():
             found: datetime | None = await pool.fetchval(NEXT_TIME, after)
-        if is_full:
-            self._full_read_at = began + FULL_READ_INTERVAL
-        if is_full or is_recent:
-            self._recent_read_at = began + RECENT_READ_INTERVAL
+        if reads_future:
+            self._future_read_at = began + FUTURE_READ_INTERVAL
         # The read may have missed a schedule that was saved during it.
         self.known = min(found or LATEST, self._saved)
         if self.known < LATEST:

@@ -29,6 +29,7 @@ from harebell.ticker.held_snapshots import HeldSnapshotMetrics
 from harebell.ticker.maintenance import record_tzdata_version, run_maintenance
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 from harebell.ticker.next_times import NextTimes
+from harebell.ticker.overdue_schedules import OverdueSearch
 from harebell.ticker.planned_runs import PlannedRunsMetrics
 from harebell.ticker.reconciler import Reconciler
 from harebell.ticker.recovery.executor_liveness import ExecutorLiveness
@@ -186,6 +187,7 @@ def ticker_parts(
             "completions": watcher.run,
             "lease_recovery": rescuer.run_lease_recovery,
             "ticket_recovery": rescuer.run_ticket_recovery,
+            "overdue_schedules": OverdueSearch(pool, next_times).run,
             "backlog": BacklogMetrics(pool).run,
             "held_snapshots": HeldSnapshotMetrics(pool).run,
             "planned_runs": PlannedRunsMetrics(pool=pool, clock=clock).run,

@@ -17,6 +17,7 @@ from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.storage.runs import staging
 from harebell.ticker.model.version import VersionStatus
 from harebell.ticker.next_times import NEXT_TIME
+from harebell.ticker.overdue_schedules import OVERDUE_SCHEDULES
 from harebell.ticker.store import command_results, versions
 from harebell.ticker.store.schedules import STATEMENTS
 
@@ -162,6 +163,13 @@ def next_time(tx: Transaction, after: datetime) -> list[Record]:
     times = [state["next_at"] for state in tx.rows(STATES) if state["next_at"]]
     times = [each for each in times if each > after]
     return [{"min": min(times, default=None)}]
+
+
+@answers(OVERDUE_SCHEDULES)
+def overdue_schedules(tx: Transaction, limit: int) -> list[Record]:
+    times = [state["next_at"] for state in tx.rows(STATES) if state["next_at"]]
+    overdue = sorted(each for each in times if each < tx.now)[:limit]
+    return [{"count": len(overdue), "min": min(overdue, default=None)}]
 
 
 @answers(STATEMENTS.find_foreign)

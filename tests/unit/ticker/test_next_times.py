@@ -12,12 +12,7 @@ from harebell.contract.errors import DatabaseUnavailable
 from harebell.contract.types import EARLIEST
 from harebell.domain.recurrence import RESOLUTION
 from harebell.ticker import next_times
-from harebell.ticker.next_times import (
-    FULL_READ_INTERVAL,
-    RECENT,
-    RECENT_READ_INTERVAL,
-    NextTimes,
-)
+from harebell.ticker.next_times import FUTURE_READ_INTERVAL, NextTimes
 
 MINUTE = timedelta(minutes=1)
 NOW = NINE - 5 * MINUTE
@@ -102,45 +97,38 @@ async def test_only_a_time_before_every_known_one_lowers_the_next_time(
     assert times.lowered.is_set() is is_lowered
 
 
-@pytest.mark.parametrize(
-    ("saved", "interval"),
-    [(NOW - RECENT + RESOLUTION, RECENT_READ_INTERVAL), (NOW - RECENT, FULL_READ_INTERVAL)],
-)
 async def test_read_finds_what_another_ticker_has_saved_below_the_mark(
-    saved: datetime, interval: float, passed: list[float]
+    passed: list[float],
 ) -> None:
     database, times = NextTimesOfSchedules(times=[NINE]), NextTimes()
     await earliest(times, database)
-    database.times.append(saved)
+    database.times += [NOW, NOW + MINUTE]
 
-    passed.append(passed[0] + interval - 1)
+    passed.append(passed[0] + FUTURE_READ_INTERVAL - 1)
     before = await earliest(times, database)
-    passed.append(passed[0] + interval)
+    passed.append(passed[0] + FUTURE_READ_INTERVAL)
     after = await earliest(times, database)
 
-    assert (before, after) == (NINE, saved)
+    assert (before, after) == (NINE, NOW + MINUTE)
 
 
-async def test_recent_read_begins_no_later_than_the_mark(passed: list[float]) -> None:
+async def test_read_of_future_times_begins_no_later_than_the_mark(passed: list[float]) -> None:
     database, times = NextTimesOfSchedules(times=[NOW - MINUTE]), NextTimes()
     await earliest(times, database)
-    passed.append(passed[0] + RECENT_READ_INTERVAL)
+    passed.append(passed[0] + FUTURE_READ_INTERVAL)
 
     assert await earliest(times, database) == NOW - MINUTE
 
 
-@pytest.mark.parametrize("interval", [RECENT_READ_INTERVAL, FULL_READ_INTERVAL])
-async def test_failed_read_is_repeated_from_the_same_time(
-    interval: float, passed: list[float]
-) -> None:
+async def test_failed_read_is_repeated_from_the_same_time(passed: list[float]) -> None:
     database, times = NextTimesOfSchedules(times=[NINE]), NextTimes()
     await earliest(times, database)
-    database.times.append(NOW)
-    passed.append(passed[0] + interval)
+    database.times.append(NOW + MINUTE)
+    passed.append(passed[0] + FUTURE_READ_INTERVAL)
 
     database.is_available = False
     with pytest.raises(DatabaseUnavailable):
         await earliest(times, database)
     database.is_available = True
 
-    assert await earliest(times, database) == NOW
+    assert await earliest(times, database) == NOW + MINUTE

@@ -10,11 +10,11 @@ from tests.fakes.tickets import NINE
 
 from harebell.runtime.clock import Clock
 from harebell.storage.runs.recovery import ALL_OPEN_RUNS, SearchScope
+from harebell.ticker.read_pauses import MAX_SHARE
 from harebell.ticker.recovery import search_window
 from harebell.ticker.recovery.search_window import (
     DAY,
     MAX_READ_INTERVAL,
-    MAX_SHARE,
     MIN_READ_INTERVAL,
     RECENT,
     SearchWindow,

@@ -9,6 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from prometheus_client import REGISTRY
 from tests.fakes.ledger.ledger import open_ledger
 from tests.fakes.ledger.pool import Pool
 from tests.fakes.ledger.runs import RUNS
@@ -24,6 +25,7 @@ from harebell.domain.run_states import ScheduleState
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import database_time
 from harebell.ticker.next_times import NextTimes
+from harebell.ticker.overdue_schedules import OverdueSearch
 from harebell.ticker.stager import PLANNING_BUDGET, Stager
 from harebell.ticker.store.versions import VersionCache
 
@@ -156,6 +158,21 @@ async def test_pass_reads_no_schedule_below_the_mark(harness: StagerHarness) -> 
 
     assert before == set(soon)
     assert harness.staged == {*soon, *late}
+
+
+async def test_overdue_schedule_of_another_ticker_is_found_below_the_mark(
+    harness: StagerHarness,
+) -> None:
+    await harness.store_upcoming(1)
+    stager, pool = await harness.open(), cast("Any", harness.ledger)
+    await stager.next_times.read(pool, harness.ledger.store.now())
+    late = await harness.store_overdue(2)
+
+    await OverdueSearch(pool, stager.next_times).search()
+    await stager.stage_once(10)
+
+    assert harness.staged >= set(late)
+    assert REGISTRY.get_sample_value("harebell_overdue_schedules") == 2
 
 
 async def test_saved_schedule_ends_the_wait_only_when_it_is_due(

@@ -14,11 +14,11 @@ from harebell.contract.types import EARLIEST
 from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.runs import recovery
 from harebell.storage.runs.partitions import partition_at
+from harebell.ticker.read_pauses import pause_after_read
 
 RECENT: Final = timedelta(seconds=30)  # the due times that every search visits
 MIN_READ_INTERVAL: Final = 10.0  # seconds between two reads of all open runs
 MAX_READ_INTERVAL: Final = 30.0
-MAX_SHARE: Final = 0.05  # of the time that these reads may take
 DAY: Final = timedelta(days=1)
 
 
@@ -52,7 +52,9 @@ class SearchWindow:
         try:
             found = await recovery.find_open_days(self.pool)
         finally:  # also after a timeout, which repeats otherwise
-            wait = max(MIN_READ_INTERVAL, (monotonic() - began) / MAX_SHARE)
-            self._read_at = monotonic() + min(wait, MAX_READ_INTERVAL)
+            ended = monotonic()
+            self._read_at = ended + pause_after_read(
+                ended - began, shortest=MIN_READ_INTERVAL, longest=MAX_READ_INTERVAL
+            )
         self._since = min([now - RECENT, *(each.first_due_at for each in found)])
         self._partitions = frozenset(each.partition for each in found)
