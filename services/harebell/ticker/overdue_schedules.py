@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 async def read_overdue(pool: asyncpg.Pool) -> asyncpg.Record:
-    """Return the number of schedules whose next time has passed, and the earliest of these."""
+    """Return `count` of the schedules whose next time has passed, and `min` of their next times."""
     return await pool.fetchrow(OVERDUE_SCHEDULES, MAX_COUNTED)
 
 

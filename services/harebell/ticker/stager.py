@@ -41,8 +41,8 @@ PLANNING_SLICE: Final = 0.02  # seconds of planning that block the event loop
 MAX_DEFERRED: Final = 100  # tenants, after which the set begins again
 MAX_POLL_INTERVAL: Final = 15.0  # seconds between passes
 FAILURE_PAUSE: Final = 0.25  # seconds after a failed pass
-# A schedule with several times within this part of the horizon is planned once for all of them.
-# Otherwise each of its runs would write a version of its row, and each lookup would read them.
+# A pass plans a schedule by this part of the horizon further, so a frequent one writes its row once
+# for many runs. Beside a held snapshot, each lookup of a row reads all its versions.
 AHEAD: Final = 1 / 2
 
 log = structlog.get_logger()

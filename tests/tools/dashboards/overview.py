@@ -53,7 +53,7 @@ _WORK: Final = Row(
         ),
         Panel(
             title="Runs staged",
-            description="Runs enter the delay queues up to 84 s before they are due.",
+            description="Runs enter the delay queues up to 126 s before they are due.",
             unit=Unit.PER_SECOND,
             queries=(rate("harebell_runs_staged_total"),),
         ),
