@@ -41,8 +41,9 @@ WHERE pid = pg_backend_pid() AND relkind IN ('r', 'p')
     AND relation::regclass::text ~ '^(runs|attempts)'
 """
 _RIGHTS = """
-SELECT relname, array_agg(acl.grantee::regrole || ' ' || acl.privilege_type ORDER BY 1)
-FROM pg_class, aclexplode(relacl) AS acl
+SELECT relname, array_agg(privilege ORDER BY privilege)
+FROM pg_class, aclexplode(relacl) AS acl,
+    concat_ws(' ', acl.grantee::regrole, acl.privilege_type) AS privilege
 WHERE relname ~ $1 AND acl.grantee <> relowner GROUP BY relname
 """
 
