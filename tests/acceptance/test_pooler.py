@@ -68,12 +68,12 @@ async def test_session_behind_the_pooler_has_the_settings_of_its_role(
     try:
         found = {
             name: await connection.fetchval("SELECT current_setting($1)", name)
-            for name in (*HOT_PATH_SETTINGS, "statement_timeout")
+            for name in (*HOT_PATH_SETTINGS, "jit", "statement_timeout")
         }
     finally:
         await connection.close()
 
-    assert found == {**HOT_PATH_SETTINGS, "statement_timeout": "10s"}
+    assert found == {**HOT_PATH_SETTINGS, "jit": "off", "statement_timeout": "10s"}
 
 
 @pytest.mark.long

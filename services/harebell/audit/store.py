@@ -14,7 +14,7 @@ import asyncpg
 
 from harebell.audit.model.records import Attempt, Run
 from harebell.storage.engine import (
-    TIMEOUT_SETTINGS,
+    SESSION_SETTINGS,
     connect,
     refuse_pooler,
     translate_db_errors,
@@ -90,7 +90,7 @@ async def connect_read_only(url: str) -> AsyncIterator[asyncpg.Connection]:
     Raise `DatabaseUnavailable`, and `InvalidInput` for the URL of a pooler.
     """
     refuse_pooler(url, "The audit")
-    settings = TIMEOUT_SETTINGS | {
+    settings = SESSION_SETTINGS | {
         "application_name": APPLICATION_NAME,
         "default_transaction_read_only": "on",
         "idle_in_transaction_session_timeout": STATEMENT_TIMEOUT,

@@ -1,6 +1,7 @@
 """The pool of connections: its minimum, its maximum and the wait for a free connection."""
 
 import asyncio
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -18,6 +19,8 @@ ACQUIRE_TIMEOUT = 0.3  # seconds
 CONCURRENT_STATEMENTS = 100
 NAME = "pooled"
 
+_PLAN = "EXPLAIN (ANALYZE, TIMING OFF) SELECT sum(n) FROM generate_series(1, 1000) AS n"
+_PREPARED = "SELECT name FROM pg_prepared_statements"
 _CONNECTIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = $1"
 
 
@@ -47,6 +50,40 @@ async def test_statement_raises_when_it_waits_too_long_and_the_pool_stays_usable
         result = await pool.fetchval("SELECT 1")
 
     assert result == 1
+
+
+async def test_statement_stays_prepared_for_more_than_an_hour(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async def prepared_after(hours: int) -> str:
+        with monkeypatch.context() as later:
+            later.setattr(loop, "time", lambda: began + timedelta(hours=hours).total_seconds())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        name: str = await connection.fetchval(_PREPARED)
+        return name
+
+    async with open_pool(database_url, name=NAME) as pool, pool.acquire() as connection:
+        names = [await prepared_after(hours) for hours in (0, 1, 2)]
+
+    assert names[0] == names[1] != names[2]
+
+
+@pytest.mark.parametrize("hot", [True, False])
+async def test_no_plan_is_compiled_at_any_cost(database_url: str, *, hot: bool) -> None:
+    async with open_pool(database_url, name=NAME, hot=hot) as pool, pool.acquire() as connection:
+        await connection.execute("SET jit_above_cost = 0")
+        plan = await connection.fetch(_PLAN)
+        await connection.execute("SET jit = on")
+        if not await connection.fetchval("SELECT pg_jit_available()"):
+            pytest.skip("This PostgreSQL compiles no plan.")
+        compiled = await connection.fetch(_PLAN)
+
+    assert ("JIT:",) in map(tuple, compiled)
+    assert ("JIT:",) not in map(tuple, plan)
 
 
 async def test_statement_succeeds_at_its_second_try_when_a_migration_changes_its_table(

@@ -65,17 +65,15 @@ _SET_TIMEOUT: Final = (
     f"SET LOCAL statement_timeout = {MAX_STATEMENT_TIME // timedelta(milliseconds=1)}"
 )
 # The planner underestimates a partition without statistics and would scan every partition.
-# A plan that still contains a disabled node has a very high cost, for which PostgreSQL would
-# compile the statement for seconds.
 PREFER_INDEXES: Final = (
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),"
-    " set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
+    " set_config('enable_mergejoin', 'off', true)"
 )
 # The list of runs follows the index by time until its page is full. Without statistics, as on a new
 # day, the planner would read and sort all runs of the period instead.
 _READ_IN_ORDER: Final = (
     "SELECT set_config('enable_sort', 'off', true), set_config('enable_hashjoin', 'off', true), "
-    "set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
+    "set_config('enable_mergejoin', 'off', true)"
 )
 
 # A state filter follows the rule `schedule_status.visible_state`. The subquery of one value reads

@@ -27,7 +27,7 @@ MARK_OF_OTHERS: Final = ""  # the row of the tenants without an own row in `hist
 _SETTINGS: Final = f"""
 SELECT set_config('statement_timeout', '{STATEMENT_TIMEOUT // timedelta(milliseconds=1)}', true),
     set_config('enable_hashjoin', 'on', true),
-    set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)
+    set_config('plan_cache_mode', 'force_custom_plan', true)
 """
 _COUNT_SETTINGS: Final = f"SET LOCAL statement_timeout = '{COUNT_TIMEOUT:.0f}s'"
 # A slice has few schedules, also where the statistics do not know how many a table contains.
@@ -35,7 +35,7 @@ _SLICE_SETTINGS: Final = f"""
 SELECT set_config('statement_timeout', '{STATEMENT_TIMEOUT // timedelta(milliseconds=1)}', true),
     set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
     set_config('enable_seqscan', 'off', true),
-    set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)
+    set_config('plan_cache_mode', 'force_custom_plan', true)
 """
 
 # Parameters: $1 and $2 are the bounds of the day, $3 is the default cutoff, $4 and $5 are the
