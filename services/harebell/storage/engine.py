@@ -42,12 +42,14 @@ HOT_PATH_SETTINGS: Final = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
-# A frozen service loses its locks after these times. PostgreSQL would compile a costly plan at each
-# execution, for longer than the statement takes.
+# A frozen service loses its locks after these times. Keepalives each minute tell firewalls that an
+# idle connection is in use. With `jit`, PostgreSQL would compile a costly plan at each execution,
+# for longer than the statement takes.
 SESSION_SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "10s",
     "lock_timeout": "3s",
     "statement_timeout": "10s",
+    "tcp_keepalives_idle": "60",
     "tcp_user_timeout": "10s",
     "timezone": "UTC",
     "jit": "off",
@@ -58,7 +60,7 @@ MAY_IDLE: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 # The parameters that pgbouncer sets in a session of the server for each client.
 POOLED_SETTINGS: Final = ("application_name", "timezone")
 # The pooler has the connection to the server, and each client sends its own time zone.
-_NOT_OF_ROLES: Final = ("tcp_user_timeout", "timezone")
+_NOT_OF_ROLES: Final = ("tcp_keepalives_idle", "tcp_user_timeout", "timezone")
 AUDITOR: Final = "harebell_auditor"  # reads for longer, and connects without a pooler
 INTAKE: Final = "harebell_intake"
 

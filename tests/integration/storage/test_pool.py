@@ -72,6 +72,13 @@ async def test_statement_stays_prepared_for_more_than_an_hour(
     assert names[0] == names[1] != names[2]
 
 
+async def test_idle_connection_has_keepalives_each_minute(database_url: str) -> None:
+    async with open_pool(database_url, name=NAME) as pool:
+        seconds = await pool.fetchval("SELECT current_setting('tcp_keepalives_idle')")
+
+    assert seconds == "60"
+
+
 @pytest.mark.parametrize("hot", [True, False])
 async def test_no_plan_is_compiled_at_any_cost(database_url: str, *, hot: bool) -> None:
     async with open_pool(database_url, name=NAME, hot=hot) as pool, pool.acquire() as connection:
